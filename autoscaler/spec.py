@@ -1,0 +1,55 @@
+"""The autoscaler's slice of the declaration: bounds, target, keep-alive, policy, objectives."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from autoscaler.core.policy import ScalingPolicy
+from events.spec import Duration, Spec
+from events.units import Seconds
+
+
+class ScalingSpec(Spec):
+    """How many replicas, and how they follow demand."""
+
+    min_replicas: Annotated[int, Field(ge=0, le=10_000)] = 0
+    """Replicas that stay when nobody asks; 0 lets the model go to zero."""
+    max_replicas: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """Most replicas."""
+    target: Annotated[float, Field(gt=0)] | None = None
+    """Wanted concurrent requests a replica; default: its slots."""
+    keep_alive: Duration = 300.0
+    """How long an idle replica lives after the last request."""
+    stable_window: Annotated[Duration, Field(ge=1, le=3600)] = 60.0
+    """Demand is averaged over this long before replicas are taken away."""
+    panic_window: Annotated[Duration, Field(ge=1, le=3600)] = 6.0
+    """Demand is averaged over this long before replicas are added."""
+    policy: str = "relume"
+    """Which policy decides: relume."""
+
+    @model_validator(mode="after")
+    def _bounds(self) -> Self:
+        if self.min_replicas > self.max_replicas:
+            raise ValueError(
+                f"minReplicas {self.min_replicas} is above maxReplicas {self.max_replicas}; lower one or raise the
+                other"
+            )
+        if self.panic_window > self.stable_window:
+            raise ValueError("panicWindow is longer than stableWindow; make it shorter")
+        return self
+
+    def resolve(self, *, slots: int, priority: int) -> ScalingPolicy:
+        """Plain numbers."""
+        return ScalingPolicy(
+            name=self.policy,
+            min_replicas=self.min_replicas,
+            max_replicas=self.max_replicas,
+            target=float(slots) if self.target is None else self.target,
+            slots=slots,
+            keep_alive=Seconds(self.keep_alive),
+            stable_window=Seconds(self.stable_window),
+            panic_window=Seconds(self.panic_window),
+            priority=priority,
+        )

@@ -1,0 +1,1 @@
+"""Wires the roles into one process."""

@@ -1,0 +1,1 @@
+"""The local cluster: replicas are child processes."""

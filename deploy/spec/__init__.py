@@ -1,0 +1,1 @@
+"""The declaration that users write, composed of the packages' slices."""

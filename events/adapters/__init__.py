@@ -1,0 +1,1 @@
+"""Event logs: memory and SQLite. Only deploy and tests import these."""

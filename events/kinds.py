@@ -1,0 +1,65 @@
+"""`@event` and `@value`: how the frozen types of events are declared, and the registry of all of them.
+
+Both make a frozen, slotted, keyword-only dataclass of the standard library. The plain dict in `__pydantic_config__` is
+read by the codec (fields travel in camelCase, unknown fields are ignored, NaN and infinities are refused); nothing here
+needs pydantic, so cores may use these types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar, dataclass_transform
+
+from events.names import Topic
+
+T = TypeVar("T")
+
+
+def camel(name: str) -> str:
+    """``msHeld`` from ``ms_held``: how fields are written on the wire."""
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
+_CONFIG: Final[dict[str, Any]] = {
+    "alias_generator": camel, "populate_by_name": True, "extra": "ignore", "allow_inf_nan": False,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One event type: its CloudEvents name without the version, its version, its home topic, its class."""
+
+    name: str
+    version: int
+    topic: Topic
+    type: type[Any]
+
+    @property
+    def full_name(self) -> str:
+        """The CloudEvents `type`, such as ``relume.request.window.v1``."""
+        return f"{self.name}.v{self.version}"
+
+
+KINDS: Final[dict[type[Any], Kind]] = {}
+"""Every event type, by class. Filled when the modules of `events.types` are imported (`events.types.all`)."""
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def value(cls: type[T]) -> type[T]:
+    """A part of an event: a frozen, slotted, keyword-only dataclass whose fields travel in camelCase."""
+    cls.__pydantic_config__ = _CONFIG  # type: ignore[attr-defined]
+    return dataclass(frozen=True, slots=True, kw_only=True)(cls)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def event(name: str, topic: Topic, *, version: int = 1) -> Callable[[type[T]], type[T]]:
+    """Declare the data of an event type, e.g. ``@event("relume.request.window", Topic.REQUESTS)``."""
+
+    def declare(cls: type[T]) -> type[T]:
+        made = value(cls)
+        KINDS[made] = Kind(name=name, version=version, topic=topic, type=made)
+        return made
+
+    return declare

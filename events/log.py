@@ -1,0 +1,127 @@
+"""The event log: the port that every adapter (memory, SQLite, Kafka) fulfils, and its errors.
+
+The same contract suite, `tests/contracts/test_event_log.py`, runs over all adapters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from events.envelope import AnyEnvelope
+from events.units import Instant, Seconds
+
+
+class EventLogError(Exception):
+    """The world failed the log, not its caller."""
+
+
+class LogUnavailable(EventLogError):
+    """The log cannot be written or read now (disk full, broker away). Trying again later may work."""
+
+
+class LogClosed(EventLogError):
+    """The log was closed while this call waited or before it was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in the log. Offsets of one partition count up without going back; they may have gaps."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One event as it stands in the log. `appended_at` is the log's own time and never goes back in a partition."""
+
+    position: Position
+    appended_at: Instant
+    envelope: AnyEnvelope
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What to read: records of one topic, oldest first, or only the newest of each key.
+
+    Give at most one of `from_offset` (inclusive) and `from_time` (by append time, inclusive); neither means from the
+    beginning. `partition` None means all, one after the other. `limit` None means to the end as of the call.
+    """
+
+    topic: str
+    partition: int | None = None
+    from_offset: int | None = None
+    from_time: Instant | None = None
+    newest_per_key: bool = False
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a subscription delivers: records in order within each partition; and, on a rebalance, what came and went.
+
+    `caught_up` says that the subscription has now delivered all that stood in the log when it began.
+    """
+
+    records: tuple[Record, ...]
+    assigned: tuple[tuple[str, int], ...] = ()
+    revoked: tuple[tuple[str, int], ...] = ()
+    caught_up: bool = False
+
+
+class Subscription(Protocol):
+    """A reader's place in some topics. Iterate it; commit after the effect; close it."""
+
+    def __aiter__(self) -> AsyncIterator[Batch]:
+        """Deliver batches until closed. A batch is delivered at once when something is there: nothing polls."""
+
+    async def commit(self, positions: Sequence[Position]) -> None:
+        """The effect of everything up to and including these positions has been done (groups only)."""
+
+    async def close(self) -> None:
+        """Stop. The iteration ends; what was not committed is delivered again to the group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a subscription without a committed offset begins.
+
+    `newest_per_key`: first the newest value of each key, then all that follows (how states are followed).
+    """
+
+    at: Literal["beginning", "end", "newest_per_key", "time"] = "end"
+    time: Instant | None = None
+
+
+class EventLog(Protocol):
+    """Append, offer, read, subscribe, lag."""
+
+    async def append(self, events: Sequence[AnyEnvelope]) -> tuple[Position, ...]:
+        """Write all of `events`, in order, or none; return when they are durable.
+
+        An event whose (source, id) stands in the log already is not written again; its first position is returned.
+        Raises LogUnavailable, LogClosed.
+        """
+
+    def offer(self, envelope: AnyEnvelope) -> bool:
+        """Hand over one event of news without ever blocking. False: the bound was reached; it was dropped and counted.
+
+    def read(self, query: Query) -> AsyncIterator[Record]:
+        """Read what stands in the log now."""
+
+    def subscribe(self, topics: Sequence[str], start: Start, group: str | None = None) -> Subscription:
+        """Follow topics. With a group, its members share the partitions and go on at the committed offsets."""
+
+    async def lag(self, group: str) -> Mapping[tuple[str, int], int]:
+        """Records after the committed offset, by (topic, partition) that the group has committed in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What may be forgotten. State topics keep the newest value of each key for ever, whatever these say."""
+
+    age: Seconds = Seconds(7 * 86400.0)
+    bytes: int = 1 << 30

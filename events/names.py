@@ -1,0 +1,84 @@
+"""Names: of models and replicas, of topics, of subjects and keys."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Final, NewType
+
+ModelName = NewType("ModelName", str)
+"""A DNS label: lower case letters, digits and hyphens, 1 to 63."""
+
+ReplicaName = NewType("ReplicaName", str)
+"""``MODEL-rREVISION-INDEX``: deterministic, so that starting a replica twice is the same as once."""
+
+NodeName = NewType("NodeName", str)
+GatewayName = NewType("GatewayName", str)
+
+DNS_LABEL_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+_DNS_LABEL: Final = re.compile(DNS_LABEL_PATTERN)
+
+
+class Topic(StrEnum):
+    """The topics of design §4. What is state, news or queue is in `TOPIC_KINDS`."""
+
+    MODELS = "relume.models"
+    DECISIONS = "relume.decisions"
+    GRANTS = "relume.grants"
+    REPLICAS = "relume.replicas"
+    CARDS = "relume.cards"
+    GATEWAYS = "relume.gateways"
+    REQUESTS = "relume.requests"
+    METRICS = "relume.metrics"
+    PHASES = "relume.phases"
+    DEAD_LETTERS = "relume.dead-letters"
+
+
+class TopicKind(StrEnum):
+    """How a topic is kept and read."""
+
+    STATE = "state"
+    """The newest value of each key stands; one writer a key."""
+    NEWS = "news"
+    """May be lost or repeated; correctness never hangs on it."""
+    QUEUE = "queue"
+    """Work: consumed by a group, committed after effect."""
+
+
+TOPIC_KINDS: Final[dict[str, TopicKind]] = {
+    Topic.MODELS: TopicKind.STATE,
+    Topic.DECISIONS: TopicKind.STATE,
+    Topic.GRANTS: TopicKind.STATE,
+    Topic.REPLICAS: TopicKind.STATE,
+    Topic.CARDS: TopicKind.STATE,
+    Topic.GATEWAYS: TopicKind.STATE,
+    Topic.REQUESTS: TopicKind.NEWS,
+    Topic.METRICS: TopicKind.NEWS,
+    Topic.PHASES: TopicKind.NEWS,
+    Topic.DEAD_LETTERS: TopicKind.QUEUE,
+}
+
+
+def is_dns_label(text: str) -> bool:
+    """Whether `text` may name a model."""
+    return _DNS_LABEL.match(text) is not None
+
+
+def model_key(model: str) -> str:
+    """The key of a model's states, ``model/NAME``; also the start of its subjects."""
+    return f"model/{model}"
+
+
+def node_key(node: str) -> str:
+    """The key of a node's states, ``node/NAME``."""
+    return f"node/{node}"
+
+
+def replica_name(model: str, revision: int, index: int) -> ReplicaName:
+    """The name of the replica with this index of a model's revision."""
+    return ReplicaName(f"{model}-r{revision}-{index}")
+
+
+def replica_subject(model: str, revision: int, replica: str) -> str:
+    """``model/NAME/revision/N/replica/REPLICA``."""
+    return f"model/{model}/revision/{revision}/replica/{replica}"

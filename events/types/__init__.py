@@ -1,0 +1,1 @@
+"""Every event as a frozen type, one module for each topic."""

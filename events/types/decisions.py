@@ -1,0 +1,42 @@
+"""`relume.decisions`: wishes. Written by the autoscaler that owns the partition; followed by the allocator and people.
+
+from __future__ import annotations
+
+from pydantic import JsonValue
+
+from events.kinds import event
+from events.names import Topic
+from events.types.shared import Amount, At, Count
+
+
+@event("relume.wish.decided", Topic.DECISIONS)
+class WishDecided:
+    """How many replicas the autoscaler wants for a model: not capped by what there is. State of key ``model/NAME``.
+
+    `reasons` are the decision's reasons, in the order they applied, as enum values (`autoscaler.core.model.Reason`).
+    `snapshot`, `policy` and `memory` are the autoscaler's own canonical JSON: the decision can be replayed from them.
+    `marginal_gain` orders wishes of equal priority: the allocator gives the next replica to the largest.
+    """
+
+    model: str
+    uid: str
+    revision: Count
+    replicas: Count
+    priority: int
+    marginal_gain: Amount = 0.0
+    deadline: At | None = None
+    reasons: tuple[str, ...]
+    snapshot: dict[str, JsonValue]
+    policy: dict[str, JsonValue]
+    memory: dict[str, JsonValue]
+
+
+@event("relume.ownership.taken", Topic.DECISIONS)
+class OwnershipTaken:
+    """From this record's offset on, `owner` alone writes wishes of `partition`; the offset is its epoch.
+
+    State of key ``ownership/PARTITION``. Wishes with a smaller epoch are refused by the allocator.
+    """
+
+    partition: Count
+    owner: str

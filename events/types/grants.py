@@ -1,0 +1,63 @@
+"""`relume.grants`: what may run, by name. Written by the allocator; followed by the cluster adapter and people."""
+
+from __future__ import annotations
+
+from events.kinds import event, value
+from events.names import Topic
+from events.types.shared import Count, Resources
+
+
+@value
+class Placement:
+    """Where a replica runs and which cards of that node it has (ids as in `relume.cards`)."""
+
+    node: str
+    gpus: tuple[str, ...] = ()
+
+
+@value
+class ReplicaGrant:
+    """One replica that may run. `drain`: it must take no new request and go when its last one is done."""
+
+    replica: str
+    revision: Count
+    placement: Placement
+    resources: Resources
+    drain: bool = False
+
+
+@value
+class Shortage:
+    """What the wish needs and is not free: how many replicas are not granted, of which resources each, and why."""
+
+    replicas: Count
+    resources: Resources
+    message: str
+
+
+@event("relume.grant.decided", Topic.GRANTS)
+class GrantDecided:
+    """All replicas that a model may have, by name. State of key ``model/NAME``.
+
+    A replica that is not named here must stop. `reasons` are enum values of the allocator. `wished` is the number it
+    answered (wish or override).
+    """
+
+    model: str
+    uid: str
+    revision: Count
+    wished: Count
+    replicas: tuple[ReplicaGrant, ...]
+    shortage: Shortage | None = None
+    reasons: tuple[str, ...] = ()
+
+
+@event("relume.leadership.taken", Topic.GRANTS)
+class LeadershipTaken:
+    """From this record's offset on, `leader` alone writes grants of `pool`; the offset is its epoch.
+
+    State of key ``pool/NAME``. The cluster adapter refuses grants with a smaller epoch.
+    """
+
+    pool: str
+    leader: str

@@ -1,0 +1,47 @@
+"""`relume.metrics`: numbers from outside the gateway. Written by the adapter and by anyone; followed by the autoscaler.
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from annotated_types import Gt
+
+from events.kinds import event
+from events.names import Topic
+from events.types.shared import Amount, At, Count
+
+
+@event("relume.replica.metrics", Topic.METRICS)
+class ReplicaMetrics:
+    """What an engine says of itself. None: it does not say."""
+
+    model: str
+    replica: str
+    revision: Count
+    running: Amount | None = None
+    waiting: Amount | None = None
+    kv_cache_use: Amount | None = None
+    tokens_in_total: Amount | None = None
+    tokens_out_total: Amount | None = None
+
+
+@event("relume.backlog.measured", Topic.METRICS)
+class BacklogMeasured:
+    """Work that waits in a queue outside: items, and how many a second have been drained lately (None: not known)."""
+
+    model: str
+    source: str
+    items: Amount
+    drain_rate: Amount | None = None
+    oldest_at: At | None = None
+
+
+@event("relume.signal.measured", Topic.METRICS)
+class SignalMeasured:
+    """Any external number: the model needs value ÷ target replicas, until the value is older than `valid_for` seconds.
+
+    model: str
+    name: str
+    value: Amount
+    target: Annotated[float, Gt(0)] = 1.0
+    valid_for: Annotated[float, Gt(0)] = 60.0

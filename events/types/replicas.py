@@ -1,0 +1,113 @@
+"""`relume.replicas` and `relume.cards`: what is. Written by the cluster adapter; followed by gateways, autoscaler,
+allocator."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from events.kinds import event, value
+from events.names import Topic
+from events.types.shared import Amount, At, Count, Resources
+
+
+class ReplicaState(StrEnum):
+    """The life of a replica; the table of its transitions is `runtime.core.lifecycle`."""
+
+    STARTING = "Starting"
+    READY = "Ready"
+    DRAINING = "Draining"
+    STOPPING = "Stopping"
+    FAILED = "Failed"
+
+
+class Phase(StrEnum):
+    """The parts of a cold start, in order. `HOLD` and `PLACE` come before a replica exists."""
+
+    HOLD = "hold"
+    """The request's arrival to the decision to start: wish and grant."""
+    PLACE = "place"
+    """Waiting for GPUs, cores or memory."""
+    FETCH = "fetch"
+    """Weights come to the node."""
+    SPAWN = "spawn"
+    """Start command issued to the engine's process running and listening."""
+    LOAD = "load"
+    """The engine loads the weights: listening to healthy."""
+    WARMUP = "warmup"
+    """Healthy to the first token of a one-token request: ready."""
+
+
+@value
+class PhaseSpan:
+    """When a phase began and ended (None: it goes on)."""
+
+    phase: Phase
+    started_at: At
+    ended_at: At | None = None
+
+
+@value
+class ReplicaStatus:
+    """One replica as the cluster adapter sees it. Times are instants; `address` is ``HOST:PORT`` once it listens.
+
+    `cancels` tells what a closed connection does to a request inside the engine (see `runtime.ports.Cancels`).
+    `busy_path` is a path of the replica that tells how many requests it runs, or empty.
+    """
+
+    replica: str
+    uid: str
+    revision: Count
+    state: ReplicaState
+    phase: Phase | None = None
+    phases: tuple[PhaseSpan, ...] = ()
+    address: str = ""
+    slots: Count = 0
+    node: str = ""
+    gpus: tuple[str, ...] = ()
+    resources: Resources = Resources()
+    pid: Count | None = None
+    created_at: At | None = None
+    ready_at: At | None = None
+    cancels: str = "streams"
+    busy_path: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+@event("relume.replicas.observed", Topic.REPLICAS)
+class ReplicasObserved:
+    """All replicas of a model, whole. State of key ``model/NAME``.
+
+    `failures` counts failed starts since the last success; while it is above zero, `retry_at` is when the adapter tries
+    again, `reason` and `message` say what went wrong last (`log_tail`: the engine's last lines).
+    """
+
+    model: str
+    uid: str
+    replicas: tuple[ReplicaStatus, ...]
+    failures: Count = 0
+    reason: str = ""
+    message: str = ""
+    log_tail: tuple[str, ...] = ()
+    retry_at: At | None = None
+    grant_epoch: Count = 0
+
+
+@value
+class Card:
+    """One GPU of a node. `virtual`: declared with --gpus, for machines without one."""
+
+    id: str
+    product: str = ""
+    memory_bytes: Count = 0
+    virtual: bool = False
+
+
+@event("relume.cards.observed", Topic.CARDS)
+class CardsObserved:
+    """What a node has for replicas. State of key ``node/NAME``."""
+
+    node: str
+    cpu: Amount
+    memory_bytes: Count
+    cards: tuple[Card, ...] = ()

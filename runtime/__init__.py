@@ -1,0 +1,1 @@
+"""Slots and the slot authority, the gateway, engines."""

@@ -1,0 +1,1 @@
+"""Pure: no clock, no random, no I/O."""

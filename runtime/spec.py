@@ -1,0 +1,49 @@
+"""The runtime's slice of the declaration: engine, slots, timeouts, aliases."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from events.spec import Duration, Spec
+from events.units import Seconds
+from runtime.core.policy import Timeouts
+
+
+class EngineType(StrEnum):
+    """The engines there are."""
+
+    LLAMACPP = "llamacpp"
+    SIMULATED = "simulated"
+    COMMAND = "command"
+
+
+class EngineSpec(Spec):
+    """Which engine runs the model, and its options; each engine checks its own options."""
+
+    type: EngineType
+    """llamacpp (llama.cpp in a process of its own), simulated (no model, real HTTP), or command (any OpenAI-compatible
+    server)."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Options of that engine; `relume schema` lists them."""
+
+
+class TimeoutsSpec(Spec):
+    """Budgets of one request, from its dispatch to a replica. (Time in the hold queue is `coldStart.hold.maxWait`.)"""
+
+    first_byte: Duration = 60.0
+    """Longest wait for the first byte of the answer."""
+    idle: Duration = 120.0
+    """Longest silence between two bytes of the answer."""
+    total: Duration = 600.0
+    """Longest whole answer; a replica that is not done by then is suspect and is replaced."""
+
+    def resolve(self) -> Timeouts:
+        """Plain numbers."""
+        return Timeouts(first_byte=Seconds(self.first_byte), idle=Seconds(self.idle), total=Seconds(self.total))
+
+
+Slots = Annotated[int, Field(ge=1, le=4096)]
+"""Requests that one replica runs at the same time; sets the engine's parallelism."""
