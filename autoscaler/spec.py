@@ -33,8 +33,8 @@ class ScalingSpec(Spec):
     def _bounds(self) -> Self:
         if self.min_replicas > self.max_replicas:
             raise ValueError(
-                f"minReplicas {self.min_replicas} is above maxReplicas {self.max_replicas}; lower one or raise the
-                other"
+                f"minReplicas {self.min_replicas} is above maxReplicas {self.max_replicas}; "
+                "lower one or raise the other"
             )
         if self.panic_window > self.stable_window:
             raise ValueError("panicWindow is longer than stableWindow; make it shorter")

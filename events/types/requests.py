@@ -1,4 +1,4 @@
-"""`relume.requests`: demand. Written by gateways, and by foreign producers; followed by the autoscaler and dashboards.
+"""`relume.requests`: demand. Written by gateways, and by foreign producers; followed by the autoscaler and dashboards."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ActivationRequested:
 
 @event("relume.request.arrived", Topic.REQUESTS)
 class RequestArrived:
-    """A foreign gateway saw a request arrive; it runs or waits until `relume.request.finished` with the same `request`.
+    """A foreign gateway saw a request arrive; it runs or waits until `relume.request.finished` with the same `request`."""
 
     model: str
     request: str
