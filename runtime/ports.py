@@ -52,7 +52,7 @@ class ModelRoute:
 
 @dataclass(frozen=True, slots=True)
 class TicketRequest:
-    """A request that wants a slot. `arrived_at` and `deadline` never change, also when it comes back for another try."""
+    """A request that wants a slot. `arrived_at` and `deadline` never change, also when it comes back to try again."""
 
     request: str
     model: ModelName
@@ -188,7 +188,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """How to see that a replica is ready: `health_path` answers 200, then `warmup_body` posted to `warmup_path` does."""
+    """How to see that a replica is ready: `health_path` answers 200, then `warmup_body` sent to `warmup_path` does."""
 
     health_path: str
     warmup_path: str
