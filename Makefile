@@ -1,0 +1,70 @@
+# Everything a developer does. `make demo` and `make test` set up what they need in .venv first.
+SHELL := /bin/bash
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= auto
+.DEFAULT_GOAL := help
+
+.PHONY: help setup demo test quick check bench lint types contracts generated generate format lock wheel clean
+
+help:  ## this list
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(VENV)/.ready: requirements/dev.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "relume needs Python 3.11 or newer; none was found. Set PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+setup: $(VENV)/.ready  ## make .venv with the locked dependencies
+
+demo: setup  ## the main job on a small real model: zero, cold start, burst, back to zero (a few minutes)
+	$(BIN)/relume demo
+
+test: setup  ## all tests that this machine can run; says at the end what was left out
+	$(BIN)/python -m deploy.demo.model --quiet
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+quick: setup  ## the tests that take no engine and no time
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow"
+
+check: lint types contracts generated test  ## all that must be right before a commit
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: setup
+	$(BIN)/mypy
+
+contracts: setup
+	$(BIN)/lint-imports --no-logo
+
+GENERATORS := events.describe deploy.spec.schema deploy.api.openapi deploy.cli.reference
+generated: setup  ## are the generated files up to date?
+	@set -e; for module in $(GENERATORS); do $(BIN)/python -m $$module --check; done
+
+generate: setup  ## write the generated files anew
+	@set -e; for module in $(GENERATORS); do $(BIN)/python -m $$module --write; done
+
+format: setup  ## format and sort
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup  ## ratios against yardsticks, in one run
+	$(BIN)/python -m bench
+
+lock: setup  ## lock the dependencies anew, with versions and hashes
+	$(BIN)/python -m pip install --quiet "uv>=0.13"
+	UV="$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header"; \
+	$$UV pyproject.toml --output-file requirements/runtime.txt; \
+	$$UV pyproject.toml --extra llamacpp --group test --group lint --output-file requirements/dev.txt
+
+wheel: setup  ## build the wheel into dist/
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+clean:  ## remove what was built
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,47 @@
+"""`needs` marks, and the summary of what was left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.support.needs import NEEDS, required
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "needs(name): skipped, or failed with RELUME_REQUIRE=all, where it is missing")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("needs"):
+        for name in mark.args:
+            need = NEEDS[name]
+            if need.there():
+                continue
+            if required():
+                pytest.fail(f"{name} is missing and RELUME_REQUIRE=all: {need.remedy}", pytrace=False)
+            pytest.skip(f"needs {name}: {need.remedy}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = Counter(
+        name
+        for report in terminalreporter.stats.get("skipped", [])
+        for name in NEEDS
+        if f"needs {name}:" in str(report.longrepr)
+    )
+    missing = [name for name in NEEDS if not NEEDS[name].there()]
+    terminalreporter.section("what this machine lacked")
+    if not missing:
+        terminalreporter.line("nothing: " + ", ".join(sorted(NEEDS)) + " are all there")
+    for name in missing:
+        need = NEEDS[name]
+        terminalreporter.line(f"{name}: left out {skipped[name]} {need.purpose}; to have them, {need.remedy}")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if required() and not hasattr(session.config, "workerinput"):
+        missing = [name for name, need in NEEDS.items() if not need.there()]
+        if missing:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED

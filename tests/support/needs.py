@@ -1,0 +1,55 @@
+"""What some tests need of the machine beyond Python, and where it is: the small model, the public traces.
+
+`@pytest.mark.needs("model")` skips a test where the thing is missing, or fails it when RELUME_REQUIRE=all. The summary at
+the end of a run says what was missing and how many tests that left out.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.demo.model import cached_path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def traces_folder() -> Path:
+    """The folder of public traces: RELUME_TRACES, else ../shared/traces beside the checkout."""
+    return Path(os.environ.get("RELUME_TRACES") or ROOT.parent / "shared" / "traces")
+
+
+@dataclass(frozen=True)
+class Need:
+    """One thing: is it there, what is it for, how to get it."""
+
+    there: Callable[[], bool]
+    purpose: str
+    remedy: str
+
+
+NEEDS: dict[str, Need] = {
+    "model": Need(
+        there=lambda: cached_path().is_file() and importlib.util.find_spec("xllamacpp") is not None,
+        purpose="tests on a real language model (llama.cpp)",
+        remedy="run: python -m deploy.demo.model (needs the package registry), and install relume[llamacpp]",
+    ),
+    "traces": Need(
+        there=lambda: (traces_folder() / "AzureLLMInferenceTrace_code.csv").is_file(),
+        purpose="replays of public traces",
+        remedy="set RELUME_TRACES to the folder that holds AzureLLMInferenceTrace_code.csv",
+    ),
+    "linux": Need(
+        there=lambda: Path("/proc/self/status").exists(),
+        purpose="tests that read /proc",
+        remedy="run on Linux",
+    ),
+}
+
+
+def required() -> bool:
+    """Whether what is missing fails the run instead of being left out."""
+    return os.environ.get("RELUME_REQUIRE") == "all"
