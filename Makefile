@@ -16,7 +16,7 @@ $(VENV)/.ready: requirements/dev.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "relume needs Python 3.11 or newer; none was found. Set PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
 setup: $(VENV)/.ready  ## make .venv with the locked dependencies
@@ -61,10 +61,10 @@ lock: setup  ## lock the dependencies anew, with versions and hashes
 	$(BIN)/python -m pip install --quiet "uv>=0.13"
 	UV="$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header"; \
 	$$UV pyproject.toml --output-file requirements/runtime.txt; \
-	$$UV pyproject.toml --extra llamacpp --group test --group lint --output-file requirements/dev.txt
+	$$UV pyproject.toml --extra llamacpp --group test --group lint --group build --output-file requirements/dev.txt
 
 wheel: setup  ## build the wheel into dist/
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 clean:  ## remove what was built
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

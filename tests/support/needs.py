@@ -1,7 +1,7 @@
 """What some tests need of the machine beyond Python, and where it is: the small model, the public traces.
 
-`@pytest.mark.needs("model")` skips a test where the thing is missing, or fails it when RELUME_REQUIRE=all. The summary at
-the end of a run says what was missing and how many tests that left out.
+`@pytest.mark.needs("model")` skips a test where the thing is missing, or fails it when RELUME_REQUIRE=all. The summary
+at the end of a run says what was missing and how many tests that left out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NEEDS: dict[str, Need] = {
         remedy="run: python -m deploy.demo.model (needs the package registry), and install relume[llamacpp]",
     ),
     "traces": Need(
-        there=lambda: (traces_folder() / "AzureLLMInferenceTrace_code.csv").is_file(),
+        there=(traces_folder() / "AzureLLMInferenceTrace_code.csv").is_file,
         purpose="replays of public traces",
         remedy="set RELUME_TRACES to the folder that holds AzureLLMInferenceTrace_code.csv",
     ),
