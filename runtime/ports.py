@@ -61,6 +61,8 @@ class TicketRequest:
     deadline: Instant
     body_bytes: int
     stream: bool
+    attempt: int = 0
+    """0 at first; counted up by the gateway when an unreachable replica sends the request back for another try."""
 
 
 @dataclass(frozen=True, slots=True)
