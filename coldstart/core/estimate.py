@@ -1,0 +1,141 @@
+"""How long a model takes to start, learned from the starts that were seen; and how fast its queue drains.
+
+Deterministic: the same observations in the same order give the same answer. Unknown is None, never a guess: before a
+start of this model was seen, nobody can say when it will be ready.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+
+from coldstart.core.phases import durations
+from events.types.replicas import Phase, PhaseSpan, ReplicasObserved, ReplicaState, ReplicaStatus
+from events.units import Instant, Seconds
+
+ESTIMATE_VERSION = 1
+"""Goes up when a constant or the arithmetic below changes: answers of different versions cannot be compared."""
+
+STARTS_KEPT = 10
+"""Starts that an estimate remembers. Enough for a median that one slow start does not move, few enough that a new node,
+a cold page cache or a new file shows after five starts. Chosen by reasoning, not measured."""
+
+OVERRUN = 0.5
+"""A phase that has lasted longer than ever seen is expected to last half as long again: for durations with a heavy tail
+what is left grows with what has passed; the factor is a choice, and right only in its direction."""
+
+STARTING_PHASES = (Phase.PLACE, Phase.FETCH, Phase.SPAWN, Phase.LOAD, Phase.WARMUP)
+"""The phases that a replica goes through by itself. `hold` is the time of the autoscaler and allocator: milliseconds."""
+
+
+class StartEstimate:
+    """What is known of one model's start time."""
+
+    __slots__ = ("_learned", "_samples")
+
+    def __init__(self) -> None:
+        self._samples: dict[Phase, deque[float]] = {}
+        self._learned: frozenset[tuple[str, float]] = frozenset()
+
+    @property
+    def known(self) -> bool:
+        """Whether a finished start was seen."""
+        return bool(self._samples)
+
+    def fold(self, observed: ReplicasObserved) -> None:
+        """Learn from the replicas of a model: each start that ended in ready counts once, however often observed."""
+        ready = {
+            (status.replica, status.ready_at): status
+            for status in observed.replicas
+            if status.ready_at is not None and status.state in (ReplicaState.READY, ReplicaState.DRAINING)
+        }
+        for start in sorted(ready.keys() - self._learned, key=lambda key: (key[1], key[0])):
+            self._learn(ready[start])
+        self._learned = frozenset(ready)
+
+    def eta(self, now: Instant, spans: Sequence[PhaseSpan] = ()) -> Seconds | None:
+        """Seconds from `now` to ready, as likely as not, for a start that has gone through `spans` so far.
+
+        Without spans: a start that begins now. None: no start of this model was ever seen to its end.
+        """
+        return self._eta(now, spans, 0.5)
+
+    def eta_at_most(self, now: Instant, spans: Sequence[PhaseSpan] = ()) -> Seconds | None:
+        """As `eta`, for whoever should rather come late than early: nine starts of ten are quicker, phase by phase."""
+        return self._eta(now, spans, 0.9)
+
+    def _learn(self, status: ReplicaStatus) -> None:
+        ended = [span for span in status.phases if span.ended_at is not None]
+        if not ended:
+            return
+        seen = durations(ended, Instant(0.0))
+        for phase in STARTING_PHASES:
+            samples = self._samples.setdefault(phase, deque(maxlen=STARTS_KEPT))
+            samples.append(seen.get(phase, Seconds(0.0)))
+
+    def _eta(self, now: Instant, spans: Sequence[PhaseSpan], rank: float) -> Seconds | None:
+        if not self._samples:
+            return None
+        passed = durations(spans, now)
+        running = {span.phase for span in spans if span.ended_at is None}
+        reached = max((STARTING_PHASES.index(phase) for phase in passed if phase in STARTING_PHASES), default=-1)
+        left = 0.0
+        for index, phase in enumerate(STARTING_PHASES):
+            if phase in running:
+                left += self._rest(phase, passed[phase], rank)
+            elif index > reached:
+                left += quantile(self._samples[phase], rank)
+        return Seconds(left)
+
+    def _rest(self, phase: Phase, passed: float, rank: float) -> float:
+        """What is left of a phase that has lasted `passed`: from the starts in which it lasted longer."""
+        longer = [sample - passed for sample in self._samples[phase] if sample > passed]
+        return quantile(longer, rank) if longer else passed * OVERRUN
+
+
+def quantile(samples: Sequence[float], rank: float) -> float:
+    """The smallest sample that at least `rank` of all are not above (nearest rank). `samples` must not be empty."""
+    ordered = sorted(samples)
+    return ordered[max(0, math.ceil(rank * len(ordered)) - 1)]
+
+
+class DrainRate:
+    """How many requests a second leave a hold queue for a slot: an average that forgets exponentially."""
+
+    __slots__ = ("_at", "_count", "_since")
+
+    HALF_LIFE = 10.0
+    """Seconds after which a grant counts half: a few answers of a language model, so that the rate follows a change of
+    replicas within half a minute. Chosen by reasoning, not measured."""
+
+    def __init__(self) -> None:
+        self._count = 0.0
+        self._at: Instant | None = None
+        self._since: Instant | None = None
+
+    def add(self, now: Instant) -> None:
+        """One left."""
+        self._count = self._faded(now) + 1.0
+        self._at = now
+        if self._since is None:
+            self._since = now
+
+    def rate(self, now: Instant) -> float | None:
+        """Requests a second; None when none has left yet or all that have are long forgotten."""
+        if self._at is None or self._since is None:
+            return None
+        count = self._faded(now)
+        if count < 0.01:  # about seven half-lives after a single grant
+            self._since = self._at = None
+            self._count = 0.0
+            return None
+        # The weight that grants at a steady rate of one a second would have gathered since the first one.
+        mean_life = self.HALF_LIFE / math.log(2)
+        weight = mean_life * (1.0 - math.exp(-(now - self._since) / mean_life))
+        return count / max(weight, 1.0)
+
+    def _faded(self, now: Instant) -> float:
+        if self._at is None:
+            return 0.0
+        return self._count * math.pow(0.5, (now - self._at) / self.HALF_LIFE)

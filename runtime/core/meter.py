@@ -1,0 +1,257 @@
+"""Demand, measured exactly: integrals of running and waiting requests over time, by model revision, in windows.
+
+Each window is an interval [started_at, ended_at]; the windows of a meter follow each other without gap or overlap while
+anything goes on, so their integrals add up to the whole. A window that is sent early (an edge) has the same `started_at`
+as the one that ends the interval, which replaces it. A meter without activity is not there at all: idle models cost
+nothing. Every method takes constant time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from events.types.requests import Levels, RequestWindow
+from events.units import Instant, Seconds
+from runtime.core.sketch import SketchBuilder
+from runtime.ports import Ending, Outcome
+
+INTERVAL = Seconds(1.0)
+"""Length of a window while anything runs or waits (design §4)."""
+
+BACKLOG_GROWTH = 1.5
+"""An edge window goes out when this many times as many wait as the last window said (design §4: grown by half)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What the hold queue says of the requests that wait for the model of a meter."""
+
+    oldest_since: Instant | None = None
+    earliest_deadline: Instant | None = None
+
+
+NOBODY_WAITS = Waiting()
+
+
+@dataclass(frozen=True, slots=True)
+class MeterKey:
+    """Whose demand a meter measures."""
+
+    model: str
+    uid: str
+    revision: int
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened in an interval, as in `RequestWindow`. Answers of 5xx count as failures, attempts one by one."""
+
+    arrivals: int = 0
+    starts: int = 0
+    finishes: int = 0
+    failures: int = 0
+    refusals: int = 0
+    abandoned: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
+class Meter:
+    """The demand for one revision of a model, seen by one gateway, since it was last idle."""
+
+    __slots__ = (
+        "_first_byte", "_gateway", "_held", "_last", "_peak_running", "_peak_waiting", "_quiet", "_running_seconds",
+        "_said_waiting", "_started_at", "_total", "_waiting_seconds", "counts", "key", "running", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, key: MeterKey, gateway: str, now: Instant) -> None:
+        self.key = key
+        self._gateway = gateway
+        self.running = 0
+        self.waiting = 0
+        self._last = now
+        self._said_waiting: int | None = None
+        """Waiting requests in the window sent last; None: nothing was sent since the meter woke."""
+        self._open(now)
+
+    def wait(self, now: Instant, more: int = 1) -> None:
+        """One more waits, or several."""
+        self._touch(now)
+        self.waiting += more
+        self._peak_waiting = max(self._peak_waiting, self.waiting)
+
+    def unwait(self, now: Instant) -> None:
+        """One waits no more."""
+        self._touch(now)
+        assert self.waiting > 0, "more requests left the hold queue than entered it"
+        self.waiting -= 1
+
+    def move_waiting(self, successor: Meter, now: Instant) -> None:
+        """The requests that wait here wait for another revision from now on."""
+        self._touch(now)
+        successor.wait(now, self.waiting)
+        self.waiting = 0
+
+    def start(self, now: Instant, held: float) -> None:
+        """One more runs, after waiting `held` seconds since its arrival."""
+        self._touch(now)
+        self.running += 1
+        self._peak_running = max(self._peak_running, self.running)
+        self.counts.starts += 1
+        self._held.add(held)
+
+    def finish(self, now: Instant, arrived_at: Instant, outcome: Outcome) -> None:
+        """One runs no more."""
+        self._touch(now)
+        assert self.running > 0, "more leases ended than began"
+        self.running -= 1
+        counts = self.counts
+        if outcome.ending is Ending.CLIENT_LEFT:
+            counts.abandoned += 1
+        elif outcome.ending is Ending.FINISHED and outcome.status < 500:
+            counts.finishes += 1
+        else:
+            counts.failures += 1
+        counts.tokens_in += outcome.tokens_in
+        counts.tokens_out += outcome.tokens_out
+        counts.bytes_in += outcome.bytes_in
+        counts.bytes_out += outcome.bytes_out
+        if outcome.first_byte_at is not None:
+            self._first_byte.add(outcome.first_byte_at - arrived_at)
+        if outcome.ending is Ending.FINISHED:
+            self._total.add(now - arrived_at)
+
+    def arrive(self, now: Instant) -> None:
+        """A request arrived."""
+        self._touch(now)
+        self.counts.arrivals += 1
+
+    def refuse(self, now: Instant) -> None:
+        """A request was refused a slot."""
+        self._touch(now)
+        self.counts.refusals += 1
+
+    def abandon(self, now: Instant) -> None:
+        """A request was left by its client while it waited."""
+        self._touch(now)
+        self.counts.abandoned += 1
+
+    @property
+    def edge(self) -> bool:
+        """Whether what has happened since the last window must be told at once.
+
+        First activity; somebody waits where the last window said nobody did; as many again by half wait.
+        """
+        if self._said_waiting is None:
+            return True
+        if self.waiting <= self._said_waiting:
+            return False
+        return self._said_waiting == 0 or self.waiting >= BACKLOG_GROWTH * self._said_waiting
+
+    def window(self, now: Instant, waiting: Waiting, *, edge: bool = False) -> RequestWindow:
+        """The interval up to now, which goes on. Remembers that it was told."""
+        self._pass(now)
+        self._said_waiting = self.waiting
+        counts = self.counts
+        return RequestWindow(
+            model=self.key.model,
+            uid=self.key.uid,
+            revision=self.key.revision,
+            gateway=self._gateway,
+            started_at=self._started_at,
+            ended_at=self._last,
+            running_seconds=self._running_seconds,
+            waiting_seconds=self._waiting_seconds,
+            now=Levels(running=self.running, waiting=self.waiting),
+            peak=Levels(running=self._peak_running, waiting=self._peak_waiting),
+            arrivals=counts.arrivals,
+            starts=counts.starts,
+            finishes=counts.finishes,
+            failures=counts.failures,
+            refusals=counts.refusals,
+            abandoned=counts.abandoned,
+            tokens_in=counts.tokens_in,
+            tokens_out=counts.tokens_out,
+            bytes_in=counts.bytes_in,
+            bytes_out=counts.bytes_out,
+            held=self._held.sketch(),
+            first_byte=self._first_byte.sketch(),
+            total=self._total.sketch(),
+            oldest_waiting_since=waiting.oldest_since if self.waiting else None,
+            earliest_deadline=waiting.earliest_deadline if self.waiting else None,
+            edge=edge,
+        )
+
+    def close(self, now: Instant, waiting: Waiting) -> RequestWindow:
+        """End the interval and begin the next one at `now`."""
+        window = self.window(now, waiting)
+        self._open(self._last)
+        return window
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing at all went on in the interval so far."""
+        return self._quiet and not self.running and not self.waiting
+
+    def _open(self, now: Instant) -> None:
+        self._quiet = True
+        self._started_at = now
+        self._running_seconds = self._waiting_seconds = 0.0
+        self._peak_running, self._peak_waiting = self.running, self.waiting
+        self.counts = Counts()
+        self._held = SketchBuilder()
+        self._first_byte = SketchBuilder()
+        self._total = SketchBuilder()
+
+    def _touch(self, now: Instant) -> None:
+        """Something happens now."""
+        self._pass(now)
+        self._quiet = False
+
+    def _pass(self, now: Instant) -> None:
+        """Bring the integrals up to now."""
+        passed = now - self._last
+        if passed > 0:
+            self._running_seconds += self.running * passed
+            self._waiting_seconds += self.waiting * passed
+            self._last = now
+
+
+class Meters:
+    """The meters of the models that anything goes on for; no others exist."""
+
+    def __init__(self, gateway: str) -> None:
+        self._gateway = gateway
+        self._awake: dict[MeterKey, Meter] = {}
+        self.tick_at: Instant | None = None
+        """When the intervals end; None while nothing goes on."""
+
+    def __len__(self) -> int:
+        return len(self._awake)
+
+    def get(self, key: MeterKey, now: Instant) -> Meter:
+        """The meter of a revision; its first interval begins now if nothing went on."""
+        meter = self._awake.get(key)
+        if meter is None:
+            meter = self._awake[key] = Meter(key, self._gateway, now)
+            if self.tick_at is None:
+                self.tick_at = Instant(now + INTERVAL)
+        return meter
+
+    def levels(self, key: MeterKey) -> Levels:
+        """What runs and waits now."""
+        meter = self._awake.get(key)
+        return Levels() if meter is None else Levels(running=meter.running, waiting=meter.waiting)
+
+    def tick(self, now: Instant, waiting: Callable[[MeterKey], Waiting]) -> list[RequestWindow]:
+        """End all intervals. An idle one is told too, once, all zeros; then its meter is gone until something happens."""
+        windows = []
+        for key, meter in list(self._awake.items()):
+            if meter.idle:
+                del self._awake[key]
+            windows.append(meter.close(now, waiting(key)))
+        self.tick_at = Instant(now + INTERVAL) if self._awake else None
+        return windows
