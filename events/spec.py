@@ -26,7 +26,7 @@ class Spec(BaseModel):
     """Base of all slices of the declaration."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True, validate_default=True,
+        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True,
         use_attribute_docstrings=True, allow_inf_nan=False,
     )  # fmt: skip
 
