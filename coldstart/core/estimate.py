@@ -26,7 +26,7 @@ OVERRUN = 0.5
 what is left grows with what has passed; the factor is a choice, and right only in its direction."""
 
 STARTING_PHASES = (Phase.PLACE, Phase.FETCH, Phase.SPAWN, Phase.LOAD, Phase.WARMUP)
-"""The phases that a replica goes through by itself. `hold` is the time of the autoscaler and allocator: milliseconds."""
+"""The phases that a replica goes through by itself. `hold` is the time of the autoscaler and the allocator."""
 
 
 class StartEstimate:

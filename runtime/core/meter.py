@@ -1,15 +1,15 @@
 """Demand, measured exactly: integrals of running and waiting requests over time, by model revision, in windows.
 
 Each window is an interval [started_at, ended_at]; the windows of a meter follow each other without gap or overlap while
-anything goes on, so their integrals add up to the whole. A window that is sent early (an edge) has the same `started_at`
-as the one that ends the interval, which replaces it. A meter without activity is not there at all: idle models cost
-nothing. Every method takes constant time.
+anything goes on, so their integrals add up to the whole. A window that is sent early (an edge) has the same
+`started_at` as the one that ends the interval, which replaces it. A meter without activity is not there at all: idle
+models cost nothing. Every method takes constant time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from events.types.requests import Levels, RequestWindow
 from events.units import Instant, Seconds
@@ -44,9 +44,14 @@ class MeterKey:
 
 
 @dataclass(slots=True)
-class Counts:
-    """What happened in an interval, as in `RequestWindow`. Answers of 5xx count as failures, attempts one by one."""
+class Interval:
+    """What has happened since `started_at`, as in `RequestWindow`. 5xx count as failures, each try as a start."""
 
+    started_at: Instant
+    peak_running: int
+    peak_waiting: int
+    running_seconds: float = 0.0
+    waiting_seconds: float = 0.0
     arrivals: int = 0
     starts: int = 0
     finishes: int = 0
@@ -57,15 +62,16 @@ class Counts:
     tokens_out: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
+    held: SketchBuilder = field(default_factory=SketchBuilder)
+    first_byte: SketchBuilder = field(default_factory=SketchBuilder)
+    total: SketchBuilder = field(default_factory=SketchBuilder)
+    quiet: bool = True
 
 
 class Meter:
     """The demand for one revision of a model, seen by one gateway, since it was last idle."""
 
-    __slots__ = (
-        "_first_byte", "_gateway", "_held", "_last", "_peak_running", "_peak_waiting", "_quiet", "_running_seconds",
-        "_said_waiting", "_started_at", "_total", "_waiting_seconds", "counts", "key", "running", "waiting",
-    )  # fmt: skip
+    __slots__ = ("_gateway", "_interval", "_last", "_said_waiting", "key", "running", "waiting")
 
     def __init__(self, key: MeterKey, gateway: str, now: Instant) -> None:
         self.key = key
@@ -75,13 +81,17 @@ class Meter:
         self._last = now
         self._said_waiting: int | None = None
         """Waiting requests in the window sent last; None: nothing was sent since the meter woke."""
-        self._open(now)
+        self._interval = Interval(now, 0, 0)
+
+    def arrive(self, now: Instant) -> None:
+        """A request arrived."""
+        self._touch(now).arrivals += 1
 
     def wait(self, now: Instant, more: int = 1) -> None:
         """One more waits, or several."""
-        self._touch(now)
+        interval = self._touch(now)
         self.waiting += more
-        self._peak_waiting = max(self._peak_waiting, self.waiting)
+        interval.peak_waiting = max(interval.peak_waiting, self.waiting)
 
     def unwait(self, now: Instant) -> None:
         """One waits no more."""
@@ -95,49 +105,41 @@ class Meter:
         successor.wait(now, self.waiting)
         self.waiting = 0
 
-    def start(self, now: Instant, held: float) -> None:
-        """One more runs, after waiting `held` seconds since its arrival."""
-        self._touch(now)
-        self.running += 1
-        self._peak_running = max(self._peak_running, self.running)
-        self.counts.starts += 1
-        self._held.add(held)
-
-    def finish(self, now: Instant, arrived_at: Instant, outcome: Outcome) -> None:
-        """One runs no more."""
-        self._touch(now)
-        assert self.running > 0, "more leases ended than began"
-        self.running -= 1
-        counts = self.counts
-        if outcome.ending is Ending.CLIENT_LEFT:
-            counts.abandoned += 1
-        elif outcome.ending is Ending.FINISHED and outcome.status < 500:
-            counts.finishes += 1
-        else:
-            counts.failures += 1
-        counts.tokens_in += outcome.tokens_in
-        counts.tokens_out += outcome.tokens_out
-        counts.bytes_in += outcome.bytes_in
-        counts.bytes_out += outcome.bytes_out
-        if outcome.first_byte_at is not None:
-            self._first_byte.add(outcome.first_byte_at - arrived_at)
-        if outcome.ending is Ending.FINISHED:
-            self._total.add(now - arrived_at)
-
-    def arrive(self, now: Instant) -> None:
-        """A request arrived."""
-        self._touch(now)
-        self.counts.arrivals += 1
-
     def refuse(self, now: Instant) -> None:
         """A request was refused a slot."""
-        self._touch(now)
-        self.counts.refusals += 1
+        self._touch(now).refusals += 1
 
     def abandon(self, now: Instant) -> None:
         """A request was left by its client while it waited."""
-        self._touch(now)
-        self.counts.abandoned += 1
+        self._touch(now).abandoned += 1
+
+    def start(self, now: Instant, held: float) -> None:
+        """One more runs, `held` seconds after its arrival."""
+        interval = self._touch(now)
+        self.running += 1
+        interval.peak_running = max(interval.peak_running, self.running)
+        interval.starts += 1
+        interval.held.add(held)
+
+    def finish(self, now: Instant, arrived_at: Instant, outcome: Outcome) -> None:
+        """One runs no more. Latencies count from the arrival: as its client saw them."""
+        interval = self._touch(now)
+        assert self.running > 0, "more leases ended than began"
+        self.running -= 1
+        if outcome.ending is Ending.CLIENT_LEFT:
+            interval.abandoned += 1
+        elif outcome.ending is Ending.FINISHED and outcome.status < 500:
+            interval.finishes += 1
+        else:
+            interval.failures += 1
+        interval.tokens_in += outcome.tokens_in
+        interval.tokens_out += outcome.tokens_out
+        interval.bytes_in += outcome.bytes_in
+        interval.bytes_out += outcome.bytes_out
+        if outcome.first_byte_at is not None:
+            interval.first_byte.add(outcome.first_byte_at - arrived_at)
+        if outcome.ending is Ending.FINISHED:
+            interval.total.add(now - arrived_at)
 
     @property
     def edge(self) -> bool:
@@ -151,35 +153,40 @@ class Meter:
             return False
         return self._said_waiting == 0 or self.waiting >= BACKLOG_GROWTH * self._said_waiting
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing at all went on in the interval so far."""
+        return self._interval.quiet and not self.running and not self.waiting
+
     def window(self, now: Instant, waiting: Waiting, *, edge: bool = False) -> RequestWindow:
         """The interval up to now, which goes on. Remembers that it was told."""
         self._pass(now)
         self._said_waiting = self.waiting
-        counts = self.counts
+        seen = self._interval
         return RequestWindow(
             model=self.key.model,
             uid=self.key.uid,
             revision=self.key.revision,
             gateway=self._gateway,
-            started_at=self._started_at,
+            started_at=seen.started_at,
             ended_at=self._last,
-            running_seconds=self._running_seconds,
-            waiting_seconds=self._waiting_seconds,
+            running_seconds=seen.running_seconds,
+            waiting_seconds=seen.waiting_seconds,
             now=Levels(running=self.running, waiting=self.waiting),
-            peak=Levels(running=self._peak_running, waiting=self._peak_waiting),
-            arrivals=counts.arrivals,
-            starts=counts.starts,
-            finishes=counts.finishes,
-            failures=counts.failures,
-            refusals=counts.refusals,
-            abandoned=counts.abandoned,
-            tokens_in=counts.tokens_in,
-            tokens_out=counts.tokens_out,
-            bytes_in=counts.bytes_in,
-            bytes_out=counts.bytes_out,
-            held=self._held.sketch(),
-            first_byte=self._first_byte.sketch(),
-            total=self._total.sketch(),
+            peak=Levels(running=seen.peak_running, waiting=seen.peak_waiting),
+            arrivals=seen.arrivals,
+            starts=seen.starts,
+            finishes=seen.finishes,
+            failures=seen.failures,
+            refusals=seen.refusals,
+            abandoned=seen.abandoned,
+            tokens_in=seen.tokens_in,
+            tokens_out=seen.tokens_out,
+            bytes_in=seen.bytes_in,
+            bytes_out=seen.bytes_out,
+            held=seen.held.sketch(),
+            first_byte=seen.first_byte.sketch(),
+            total=seen.total.sketch(),
             oldest_waiting_since=waiting.oldest_since if self.waiting else None,
             earliest_deadline=waiting.earliest_deadline if self.waiting else None,
             edge=edge,
@@ -188,35 +195,21 @@ class Meter:
     def close(self, now: Instant, waiting: Waiting) -> RequestWindow:
         """End the interval and begin the next one at `now`."""
         window = self.window(now, waiting)
-        self._open(self._last)
+        self._interval = Interval(self._last, self.running, self.waiting)
         return window
 
-    @property
-    def idle(self) -> bool:
-        """Whether nothing at all went on in the interval so far."""
-        return self._quiet and not self.running and not self.waiting
-
-    def _open(self, now: Instant) -> None:
-        self._quiet = True
-        self._started_at = now
-        self._running_seconds = self._waiting_seconds = 0.0
-        self._peak_running, self._peak_waiting = self.running, self.waiting
-        self.counts = Counts()
-        self._held = SketchBuilder()
-        self._first_byte = SketchBuilder()
-        self._total = SketchBuilder()
-
-    def _touch(self, now: Instant) -> None:
+    def _touch(self, now: Instant) -> Interval:
         """Something happens now."""
         self._pass(now)
-        self._quiet = False
+        self._interval.quiet = False
+        return self._interval
 
     def _pass(self, now: Instant) -> None:
         """Bring the integrals up to now."""
         passed = now - self._last
         if passed > 0:
-            self._running_seconds += self.running * passed
-            self._waiting_seconds += self.waiting * passed
+            self._interval.running_seconds += self.running * passed
+            self._interval.waiting_seconds += self.waiting * passed
             self._last = now
 
 
@@ -247,7 +240,7 @@ class Meters:
         return Levels() if meter is None else Levels(running=meter.running, waiting=meter.waiting)
 
     def tick(self, now: Instant, waiting: Callable[[MeterKey], Waiting]) -> list[RequestWindow]:
-        """End all intervals. An idle one is told too, once, all zeros; then its meter is gone until something happens."""
+        """End all intervals. An idle one is told too, once, all zeros; then its meter is gone."""
         windows = []
         for key, meter in list(self._awake.items()):
             if meter.idle:
