@@ -24,6 +24,7 @@ def camel(name: str) -> str:
 
 _CONFIG: Final[dict[str, Any]] = {
     "alias_generator": camel, "populate_by_name": True, "extra": "ignore", "allow_inf_nan": False,
+    "ser_json_inf_nan": "constants",  # so that the codec sees and refuses them, instead of writing null
 }  # fmt: skip
 
 

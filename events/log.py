@@ -107,7 +107,7 @@ class EventLog(Protocol):
         """
 
     def offer(self, envelope: AnyEnvelope) -> bool:
-        """Hand over one event of news without ever blocking. False: the bound was reached; it was dropped and counted."""
+        """Hand over one event of news, never blocking. False: the bound was reached; it was dropped and counted."""
 
     def read(self, query: Query) -> AsyncIterator[Record]:
         """Read what stands in the log now."""

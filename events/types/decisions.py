@@ -1,4 +1,4 @@
-"""`relume.decisions`: wishes. Written by the autoscaler that owns the partition; followed by the allocator and people."""
+"""`relume.decisions`: wishes. Written by the autoscaler that owns the partition; followed by allocator and people."""
 
 from __future__ import annotations
 

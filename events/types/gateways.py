@@ -8,7 +8,10 @@ from events.names import Topic
 
 @event("relume.gateway.beat", Topic.GATEWAYS)
 class GatewayBeat:
-    """A gateway lives. State of key ``gateway/NAME``; `boot` is new at each start. `leaving`: it takes no new requests."""
+    """A gateway lives. State of key ``gateway/NAME``; `boot` is new at each start.
+
+    `leaving`: it takes no new requests.
+    """
 
     gateway: str
     boot: str

@@ -1,4 +1,4 @@
-"""`relume.metrics`: numbers from outside the gateway. Written by the adapter and by anyone; followed by the autoscaler."""
+"""`relume.metrics`: numbers from outside the gateway. Written by the adapter and anyone; followed by the autoscaler."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class BacklogMeasured:
 
 @event("relume.signal.measured", Topic.METRICS)
 class SignalMeasured:
-    """Any external number: the model needs value ÷ target replicas, until the value is older than `valid_for` seconds."""
+    """Any external number: the model needs value ÷ target replicas, until the value is `valid_for` seconds old."""
 
     model: str
     name: str

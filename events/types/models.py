@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Annotated
 
 from annotated_types import Ge
@@ -26,9 +27,8 @@ class ModelDeclared:
     """The declaration of a model, whole. State of key ``model/NAME``.
 
     `uid` is new whenever a name is declared anew; everything that carries another uid is void. `revision` counts up
-    when
-    what a replica is made of changes (engine, weights, resources, slots). `spec` is the resolved declaration as written
-    in YAML, camelCase, defaults filled in. `deleted`: held requests get 404, replicas drain.
+    when what a replica is made of changes (engine, weights, resources, slots). `spec` is the resolved declaration as
+    written in YAML, camelCase, defaults filled in. `deleted`: held requests get 404, replicas drain.
     """
 
     model: str
@@ -36,5 +36,7 @@ class ModelDeclared:
     revision: Annotated[int, Ge(1)]
     generation: Annotated[int, Ge(1)]
     spec: dict[str, JsonValue]
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
     override: Override | None = None
     deleted: bool = False

@@ -1,4 +1,4 @@
-"""`relume.requests`: demand. Written by gateways, and by foreign producers; followed by the autoscaler and dashboards."""
+"""`relume.requests`: demand. Written by gateways and foreign producers; followed by the autoscaler and dashboards."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ class RequestWindow:
     """What one gateway saw of one model's revision from `started_at` to `ended_at` (of the gateway's clock).
 
     `running_seconds` and `waiting_seconds` are exact integrals of the two levels over the interval (request-seconds).
-    A window with the same (source, model, revision, `started_at`) replaces the earlier one: it has grown. Sent at
-    once on
-    an edge, each second while anything runs or waits, and once with zeros at the end.
+    A window with the same (source, model, revision, `started_at`) replaces the earlier one: it has grown. Sent at once
+    on an edge, each second while anything runs or waits, and once with zeros at the end.
     """
 
     model: str
@@ -64,7 +63,7 @@ class ActivationRequested:
 
 @event("relume.request.arrived", Topic.REQUESTS)
 class RequestArrived:
-    """A foreign gateway saw a request arrive; it runs or waits until `relume.request.finished` with the same `request`."""
+    """A foreign gateway saw a request arrive; it runs or waits until `relume.request.finished` names it too."""
 
     model: str
     request: str

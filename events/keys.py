@@ -1,0 +1,37 @@
+"""The key and the subject that an event has when its writer names none."""
+
+from __future__ import annotations
+
+from events.names import model_key, node_key, replica_subject
+from events.types.decisions import OwnershipTaken
+from events.types.gateways import GatewayBeat
+from events.types.grants import LeadershipTaken
+from events.types.letters import EventRejected
+from events.types.replicas import CardsObserved
+
+
+def default_key(data: object) -> str | None:
+    """The key that states and news of this data stand under; None when the data does not say."""
+    match data:
+        case GatewayBeat():
+            return f"gateway/{data.gateway}"
+        case CardsObserved():
+            return node_key(data.node)
+        case OwnershipTaken():
+            return f"ownership/{data.partition}"
+        case LeadershipTaken():
+            return f"pool/{data.pool}"
+        case EventRejected():
+            return f"topic/{data.topic}"
+    model = getattr(data, "model", None)
+    return model_key(model) if isinstance(model, str) else None
+
+
+def default_subject(data: object, key: str) -> str:
+    """``model/NAME/revision/N/replica/REPLICA`` where the data names a replica, else the key."""
+    model, replica, revision = (getattr(data, name, None) for name in ("model", "replica", "revision"))
+    if isinstance(model, str) and isinstance(replica, str) and replica:
+        if isinstance(revision, int):
+            return replica_subject(model, revision, replica)
+        return f"{model_key(model)}/replica/{replica}"
+    return key

@@ -1,0 +1,30 @@
+"""Which partition a key belongs to: murmur2 as Kafka's default partitioner computes it, so that all logs agree."""
+
+from __future__ import annotations
+
+_MASK = 0xFFFFFFFF
+_M = 0x5BD1E995  # murmur2's multiplier (Austin Appleby, public domain)
+_SEED = 0x9747B28C  # the seed that Kafka's Utils.murmur2 uses
+
+
+def murmur2(data: bytes) -> int:
+    """The 32-bit murmur2 hash of `data` as a signed number, as Java shows it."""
+    length = len(data)
+    whole = length & ~3
+    h = (_SEED ^ length) & _MASK
+    for start in range(0, whole, 4):
+        k = int.from_bytes(data[start : start + 4], "little") * _M & _MASK
+        k ^= k >> 24
+        h = (h * _M & _MASK) ^ (k * _M & _MASK)
+    if whole != length:
+        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
+    h = (h ^ h >> 13) * _M & _MASK
+    h ^= h >> 15
+    return h - (1 << 32) if h & 0x80000000 else h
+
+
+def partition_of(key: str, partitions: int) -> int:
+    """The partition of `key`, 0 ≤ n < `partitions`: the hash without its sign bit, modulo."""
+    if partitions == 1:
+        return 0
+    return (murmur2(key.encode()) & 0x7FFFFFFF) % partitions
