@@ -1,0 +1,111 @@
+"""Reading declarations from files, folders and standard input: all models, or all problems of all files at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+from deploy.spec.check import check
+from deploy.spec.model import Model
+from deploy.spec.problem import SpecProblem, SpecRefused, path_text
+from deploy.spec.tree import MAX_BYTES, Tree, read_trees
+
+SUFFIXES = (".yaml", ".yml", ".json")
+"""What is read of a folder, sorted by name, without the folders in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What was read: the models in the order of their documents, and every problem. Use the models only without any."""
+
+    models: tuple[Model, ...]
+    problems: tuple[SpecProblem, ...] = ()
+
+    def or_refuse(self) -> tuple[Model, ...]:
+        """The models; SpecRefused if there is any problem."""
+        if self.problems:
+            raise SpecRefused(self.problems)
+        return self.models
+
+
+def load_files(names: Sequence[str], stdin: BinaryIO) -> Loaded:
+    """Read files, folders and ``-`` (standard input). Problems with the files themselves are in the answer too."""
+    models: list[Model] = []
+    problems: list[SpecProblem] = []
+    for name in names:
+        for file in _files_of(name):
+            read = _read(file, stdin)
+            loaded = Loaded((), (read,)) if isinstance(read, SpecProblem) else load_bytes(read, file)
+            models += loaded.models
+            problems += loaded.problems
+    return Loaded(tuple(models), (*problems, *_twice(models)))
+
+
+def load_bytes(raw: bytes, file: str) -> Loaded:
+    """Read the documents of one file's content; `file` is its name in messages."""
+    trees, problems = read_trees(raw, file)
+    models: list[Model] = []
+    for tree in trees:
+        if tree.problems:
+            problems += tree.problems
+        if tree.value is None:
+            continue
+        try:
+            models.append(check(tree.value))
+        except SpecRefused as refused:
+            problems += [_placed(problem, tree, file) for problem in refused.problems]
+    if not trees and not problems:
+        problems.append(SpecProblem("", None, "there is no document in it", "write a model; see docs/examples", file))
+    return Loaded(tuple(models), tuple(sorted(problems, key=lambda problem: problem.line or 0)))
+
+
+def _placed(problem: SpecProblem, tree: Tree, file: str) -> SpecProblem:
+    lines = {path_text(path): line for path, line in tree.lines.items()}
+    path = problem.path
+    while path not in lines and path:
+        path = path[: max(path.rfind("."), path.rfind("["), 0)]
+    return replace(problem, file=file, line=lines.get(path))
+
+
+def _files_of(name: str) -> list[str]:
+    path = Path(name)
+    if name == "-" or not path.is_dir():
+        return [name]
+    return sorted(str(file) for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file()) or [name]
+
+
+def _read(file: str, stdin: BinaryIO) -> bytes | SpecProblem:
+    """At most one byte more than is allowed, so that endless input ends."""
+    try:
+        if file == "-":
+            return stdin.read(MAX_BYTES + 1)
+        with Path(file).open("rb") as opened:
+            return opened.read(MAX_BYTES + 1)
+    except IsADirectoryError:
+        rule, remedy = "there is no .yaml, .yml or .json file in this folder", "name a file or another folder"
+    except FileNotFoundError:
+        rule, remedy = "there is no such file", "check the name"
+    except OSError as error:
+        rule, remedy = f"it cannot be read: {error.strerror}", "check its permissions"
+    return SpecProblem("", None, rule, remedy, file)
+
+
+def _twice(models: Sequence[Model]) -> list[SpecProblem]:
+    """Names and aliases that more than one document claims."""
+    problems: list[SpecProblem] = []
+    names: dict[str, str] = {}
+    for model in models:
+        name = model.metadata.name
+        if name in names:
+            rule = f"the model {name} is declared twice"
+            problems.append(SpecProblem("metadata.name", name, rule, "keep one of the documents"))
+        names[name] = name
+    for model in models:
+        for index, alias in enumerate(model.spec.aliases):
+            owner = names.setdefault(alias, model.metadata.name)
+            if owner != model.metadata.name:
+                rule = f"the alias belongs to model {owner} too"
+                problems.append(SpecProblem(f"spec.aliases[{index}]", alias, rule, "keep it with one model"))
+    return problems

@@ -1,0 +1,227 @@
+"""The document that declares a model: the packages' slices put together, and the rules between them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, StringConstraints, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from autoscaler.spec import ScalingSpec
+from coldstart.spec import ColdStartSpec, WeightsSpec
+from deploy.spec.policy import ModelPolicy, Objectives, Percentiles
+from events.names import DNS_LABEL_PATTERN, ModelName
+from events.spec import Duration, Spec
+from events.units import Seconds
+from preemption.spec import Priority, ResourcesSpec
+from runtime.adapters.registry import options_model
+from runtime.spec import EngineSpec, EngineType, Slots, TimeoutsSpec
+
+API_VERSION: Literal["relume.dev/v1alpha1"] = "relume.dev/v1alpha1"
+
+POLICIES = ("relume",)
+"""The scaling policies that a model may name."""
+
+CROSS_FIELD = "cross_field"
+"""The type of errors about several fields together; their context holds `rule` and `remedy`."""
+
+ALIAS_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:-]*(/[A-Za-z0-9][A-Za-z0-9._:-]*)*$"
+"""Names as hubs and clients write them: ``gpt-4o``, ``HuggingFaceTB/SmolLM2-135M-Instruct``."""
+
+LABEL_KEY_PATTERN = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$"
+LABEL_VALUE_PATTERN = r"^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$"
+"""Kubernetes' rules for labels, so that the same file declares a model in both places."""
+
+Alias = Annotated[str, StringConstraints(pattern=ALIAS_PATTERN, max_length=200)]
+LabelKey = Annotated[str, StringConstraints(pattern=LABEL_KEY_PATTERN, max_length=317)]
+LabelValue = Annotated[str, StringConstraints(pattern=LABEL_VALUE_PATTERN)]
+PositiveDuration = Annotated[Duration, Field(gt=0)]
+
+
+class MetadataSpec(Spec):
+    """Who the model is."""
+
+    name: Annotated[str, StringConstraints(pattern=DNS_LABEL_PATTERN)]
+    """The model's name: a DNS label (lower case letters, digits, hyphens; at most 63)."""
+    labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=64)] = Field(default_factory=dict)
+    """Short words to select models by; kept with the declaration."""
+    annotations: Annotated[dict[LabelKey, Annotated[str, Field(max_length=4096)]], Field(max_length=64)] = Field(
+        default_factory=dict
+    )
+    """Notes for people and other programs; kept with the declaration."""
+
+
+class PercentilesSpec(Spec):
+    """Most seconds that the given share of requests may take."""
+
+    p50: PositiveDuration | None = None
+    """Half of the requests."""
+    p95: PositiveDuration | None = None
+    """95 of 100 requests."""
+    p99: PositiveDuration | None = None
+    """99 of 100 requests."""
+
+    def resolve(self) -> Percentiles:
+        """Plain numbers."""
+        given = ((0.5, self.p50), (0.95, self.p95), (0.99, self.p99))
+        return tuple((quantile, Seconds(most)) for quantile, most in given if most is not None)
+
+
+class SloSpec(Spec):
+    """What the owner promises. Measured against it in `relume explain` and in the metrics."""
+
+    time_to_first_token: PercentilesSpec = PercentilesSpec()
+    """Arrival to the first byte of the answer."""
+    latency: PercentilesSpec = PercentilesSpec()
+    """Arrival to the last byte of the answer."""
+    availability: Annotated[float, Field(gt=0, lt=100)] | None = None
+    """Percent of requests that are answered without an error of ours, such as 99.9."""
+
+    def resolve(self) -> Objectives:
+        """Plain numbers; availability as a fraction."""
+        return Objectives(
+            time_to_first_token=self.time_to_first_token.resolve(),
+            latency=self.latency.resolve(),
+            availability=None if self.availability is None else round(self.availability / 100, 9),
+        )
+
+
+def _engine_with_options(engine: EngineSpec) -> EngineSpec:
+    """Let the engine check its own options, and keep them as it writes them (``0.5s`` becomes ``500ms``)."""
+    try:
+        checked = options_model(engine.type).model_validate(engine.options)
+    except ValidationError as error:
+        details = [_below(("options",), one) for one in error.errors(include_url=False)]
+        raise ValidationError.from_exception_data("options", details) from None
+    written = checked.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return engine.model_copy(update={"options": written})
+
+
+def _below(prefix: tuple[str | int, ...], error: object) -> InitErrorDetails:
+    """One of pydantic's errors again, `prefix` further down."""
+    assert isinstance(error, dict)
+    return InitErrorDetails(
+        type=PydanticCustomError(error["type"], "{text}", {**error.get("ctx", {}), "text": error["msg"]}),
+        loc=(*prefix, *error["loc"]),
+        input=error["input"],
+    )
+
+
+class ModelSpec(Spec):
+    """How the model runs and scales."""
+
+    engine: Annotated[EngineSpec, AfterValidator(_engine_with_options)]
+    """What runs the model."""
+    weights: WeightsSpec | None = None
+    """Where its weights are; llamacpp needs them."""
+    resources: ResourcesSpec = ResourcesSpec()
+    """What one replica needs of the machine."""
+    priority: Priority = 100
+    """Who goes first when there is too little; only strictly lower ones yield."""
+    slots: Slots = 4
+    """Requests that one replica runs at the same time; sets the engine's parallelism."""
+    scaling: ScalingSpec = ScalingSpec()
+    """How many replicas, and how they follow demand."""
+    cold_start: ColdStartSpec = ColdStartSpec()
+    """What a request that finds no replica may expect."""
+    timeouts: TimeoutsSpec = TimeoutsSpec()
+    """Budgets of one request, from its dispatch to a replica."""
+    slo: SloSpec = SloSpec()
+    """What the owner promises."""
+    aliases: Annotated[tuple[Alias, ...], Field(max_length=100)] = ()
+    """Other names that requests may use, also with slashes; never the name of a model."""
+
+
+class Model(Spec):
+    """A model that relume serves: declared once, woken by its first request."""
+
+    api_version: Literal["relume.dev/v1alpha1"]
+    """The version of this document's form."""
+    kind: Literal["Model"]
+    """What is declared."""
+    metadata: MetadataSpec
+    """Who the model is."""
+    spec: ModelSpec
+    """How the model runs and scales."""
+
+    @model_validator(mode="after")
+    def _rules_between_fields(self) -> Self:
+        broken = [*_engine_rules(self.spec), *_scaling_rules(self.spec), *_time_rules(self.spec), *_alias_rules(self)]
+        if broken:
+            raise ValidationError.from_exception_data("Model", broken)
+        return self
+
+    def resolve(self) -> ModelPolicy:
+        """Plain numbers, all of them."""
+        spec = self.spec
+        return ModelPolicy(
+            model=ModelName(self.metadata.name),
+            labels=self.metadata.labels,
+            annotations=self.metadata.annotations,
+            engine=spec.engine.type,
+            options=spec.engine.options,
+            weights="" if spec.weights is None else spec.weights.uri,
+            resources=spec.resources.resolve(),
+            priority=spec.priority,
+            slots=spec.slots,
+            scaling=spec.scaling.resolve(slots=spec.slots, priority=spec.priority),
+            cold_start=spec.cold_start.resolve(),
+            timeouts=spec.timeouts.resolve(),
+            objectives=spec.slo.resolve(),
+            aliases=spec.aliases,
+        )
+
+
+def _broken(path: tuple[str | int, ...], value: object, rule: str, remedy: str) -> InitErrorDetails:
+    words = {"rule": rule, "remedy": remedy}
+    return InitErrorDetails(type=PydanticCustomError(CROSS_FIELD, "{rule}; {remedy}", words), loc=path, input=value)
+
+
+def _engine_rules(spec: ModelSpec) -> list[InitErrorDetails]:
+    if spec.engine.type is EngineType.LLAMACPP and spec.weights is None:
+        rule = "engine llamacpp loads a file and none is named"
+        return [_broken(("spec", "weights"), None, rule, "add weights: {uri: /path/to/model.gguf}")]
+    return []
+
+
+def _scaling_rules(spec: ModelSpec) -> list[InitErrorDetails]:
+    broken, scaling = [], spec.scaling
+    if scaling.target is not None and scaling.target > spec.slots:
+        rule = f"target is above slots ({spec.slots}): no replica could ever carry it"
+        remedy = f"write {spec.slots} or less, or raise spec.slots"
+        broken.append(_broken(("spec", "scaling", "target"), scaling.target, rule, remedy))
+    if scaling.policy not in POLICIES:
+        rule = "there is no policy of this name"
+        broken.append(_broken(("spec", "scaling", "policy"), scaling.policy, rule, f"write {' or '.join(POLICIES)}"))
+    return broken
+
+
+def _time_rules(spec: ModelSpec) -> list[InitErrorDetails]:
+    broken, timeouts = [], spec.timeouts
+    for field, name in (("first_byte", "firstByte"), ("idle", "idle")):
+        seconds = getattr(timeouts, field)
+        if field in timeouts.model_fields_set and seconds > timeouts.total:
+            rule = f"{name} is longer than timeouts.total, so it can never run out"
+            remedy = "make it shorter, or timeouts.total longer"
+            broken.append(_broken(("spec", "timeouts", name), seconds, rule, remedy))
+    for field, name in (("time_to_first_token", "timeToFirstToken"), ("latency", "latency")):
+        promised = getattr(spec.slo, field).resolve()
+        for (low, less), (high, more) in pairwise(promised):
+            if less > more:
+                rule = f"p{low * 100:g} is longer than p{high * 100:g}, which cannot be"
+                remedy = "let the promises grow with the percentile"
+                broken.append(_broken(("spec", "slo", name, f"p{low * 100:g}"), less, rule, remedy))
+    return broken
+
+
+def _alias_rules(model: Model) -> list[InitErrorDetails]:
+    broken, seen = [], set()
+    for index, alias in enumerate(model.spec.aliases):
+        path = ("spec", "aliases", index)
+        if alias == model.metadata.name:
+            broken.append(_broken(path, alias, "this alias is the model's own name", "leave it out"))
+        elif alias in seen:
+            broken.append(_broken(path, alias, "this alias is given twice", "keep one"))
+        seen.add(alias)
+    return broken
