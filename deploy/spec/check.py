@@ -85,29 +85,39 @@ def _head_problems(document: object) -> Iterator[SpecProblem]:
 def _all_problems(document: object, error: ValidationError) -> list[SpecProblem]:
     """The problems of the fields, and the broken rules between those fields that are right."""
     found = error.errors(include_url=False)
-    problems = [_problem(document, one) for one in found]
+    rules: Sequence[Any] = []
     if any(one["type"] != CROSS_FIELD for one in found):
-        problems += [_problem(document, one) for one in _rules_without(document, [one["loc"] for one in found])]
-    unique = {(problem.path, problem.rule): problem for problem in problems}
-    return list(unique.values())
+        rules = _rules_without(document, [one["loc"] for one in found])
+    problems = [_problem(document, one) for one in (*found, *rules)]
+    return list({(problem.path, problem.rule): problem for problem in problems}.values())
 
 
 def _rules_without(document: object, wrong: Sequence[Loc]) -> list[Any]:
     """The rules between fields that are broken when the fields at `wrong` are left out (their defaults stand in)."""
     pruned = copy.deepcopy(document)
+    for _ in range(len(wrong) + 3):  # leaving one out may break another; a field that is needed and missing stays so
+        _leave_out(pruned, wrong)
+        try:
+            Model.model_validate(pruned)
+        except ValidationError as error:
+            found = error.errors(include_url=False)
+            wrong = [one["loc"] for one in found if one["type"] != CROSS_FIELD]
+            if not wrong:
+                return list(found)
+        else:
+            break
+    return []
+
+
+def _leave_out(document: Any, wrong: Sequence[Loc]) -> None:
     for loc in wrong:
-        parent: Any = pruned
+        parent: Any = document
         for part in loc[:-1]:
             parent = parent[part] if _has(parent, part) else None
         if isinstance(parent, dict):
             parent.pop(loc[-1], None)
         if loc == ("spec", "engine", "type") and isinstance(parent, dict):
             parent.update(type=EngineType.SIMULATED, options={})  # the engine without rules of its own
-    try:
-        Model.model_validate(pruned)
-    except ValidationError as error:
-        return [one for one in error.errors(include_url=False) if one["type"] == CROSS_FIELD]
-    return []
 
 
 def _has(parent: Any, part: str | int) -> bool:
