@@ -1,0 +1,90 @@
+"""What the cluster needs of a declaration, and the words for what goes wrong with replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from pydantic import TypeAdapter, ValidationError
+
+from coldstart.spec import WeightsSpec
+from events.names import ModelName
+from events.types.models import ModelDeclared
+from runtime.core.policy import Timeouts
+from runtime.spec import EngineSpec, EngineType, Slots, TimeoutsSpec
+
+
+class Reason(StrEnum):
+    """Why a replica failed: the `reason` of `relume.replicas`."""
+
+    INVALID_SPEC = "InvalidSpec"
+    """The declaration or an option of its engine is wrong."""
+    WEIGHTS_NOT_FOUND = "WeightsNotFound"
+    COMMAND_NOT_FOUND = "CommandNotFound"
+    CANNOT_START = "CannotStart"
+    """The system gave no process or no port."""
+    EXITED_WHILE_STARTING = "ExitedWhileStarting"
+    START_HUNG = "StartHung"
+    WARMUP_FAILED = "WarmupFailed"
+    """Healthy, but the one-token request is answered with an error."""
+    SLOTS_MISMATCH = "SlotsMismatch"
+    OOM_KILLED = "OOMKilled"
+    """Used more memory than its limit."""
+    CRASHED = "Crashed"
+    """Ended by itself after it was ready."""
+    UNRESPONSIVE = "Unresponsive"
+    """Suspected by a gateway, and did not answer its health check."""
+
+
+class InvalidDeclaration(Exception):
+    """A declaration that no replica can be made of; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One revision of a model, as far as running it goes. `weights` is a local path, or empty."""
+
+    model: ModelName
+    uid: str
+    revision: int
+    engine: EngineType
+    options: Mapping[str, object]
+    weights: str
+    slots: int
+    timeouts: Timeouts
+
+
+_SLOTS: TypeAdapter[int] = TypeAdapter(Slots)
+DEFAULT_SLOTS = 4  # the same as deploy.spec's, for declarations of other writers that leave it out
+
+
+def read_declaration(event: ModelDeclared) -> Declared:
+    """Raises InvalidDeclaration. (Who declares checks all of it; this guards against other writers and versions.)"""
+    spec = event.spec
+    try:
+        engine = EngineSpec.model_validate(spec.get("engine"))
+        timeouts = TimeoutsSpec.model_validate(spec.get("timeouts") or {})
+        slots = _SLOTS.validate_python(spec.get("slots", DEFAULT_SLOTS))
+        raw = spec.get("weights")
+        weights = "" if raw is None else WeightsSpec.model_validate(raw).uri
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InvalidDeclaration(f"{where or 'spec'}: {first['msg']}") from error
+    return Declared(
+        model=ModelName(event.model), uid=event.uid, revision=event.revision, engine=engine.type,
+        options=engine.options, weights=local_path(weights), slots=slots, timeouts=timeouts.resolve(),
+    )  # fmt: skip
+
+
+def local_path(uri: str) -> str:
+    """The path that a URI names; ``file://`` and plain paths only. Raises InvalidDeclaration."""
+    if not uri or "://" not in uri:
+        return str(Path(uri).expanduser()) if uri else ""
+    parts = urlsplit(uri)
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
+        raise InvalidDeclaration(f"weights.uri: {uri} is not a local file; write a path or file:///PATH")
+    return unquote(parts.path)

@@ -1,0 +1,159 @@
+"""What this machine has for replicas: cores, memory, GPUs.
+
+Cores and memory are what the kernel lets this process use: its CPU affinity, and the limits of its cgroup and those
+above it (version 1 or 2), so that relume in a container counts the container. GPUs are those that `nvidia-smi` lists,
+or the number that was declared, as virtual cards, on a machine without one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import os
+import platform
+import re
+import shutil
+from collections.abc import Sequence
+from math import floor
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from events.types.replicas import Card, CardsObserved
+
+NVIDIA_QUERY: Final = ("--query-gpu=index,uuid,name,memory.total", "--format=csv,noheader,nounits")
+NVIDIA_BOUND: Final = 20.0
+"""Seconds for nvidia-smi: it loads the driver, which takes seconds when nothing else holds it."""
+RESERVED: Final = 512 << 20
+"""Bytes kept for relume itself, but at most a tenth of all."""
+
+
+class InventoryFailed(Exception):
+    """nvidia-smi is there and does not tell what it has."""
+
+
+async def take_inventory(node: str, gpus: int | None) -> CardsObserved:
+    """What there is. `gpus` None: the real ones; N: at most N of them or, when there is none, N virtual ones."""
+    real = _visible(await _nvidia_cards(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    cards = real if gpus is None else real[:gpus]
+    if not real and gpus:
+        cards = tuple(Card(id=f"virtual-{index}", product="virtual", virtual=True) for index in range(gpus))
+    memory = usable_memory()
+    return CardsObserved(
+        node=node, cpu=usable_cores(), memory_bytes=memory - min(RESERVED, memory // 10), cards=tuple(cards)
+    )
+
+
+def node_name() -> str:
+    """This machine's name as a DNS label."""
+    label = re.sub(r"[^a-z0-9-]+", "-", platform.node().split(".")[0].lower()).strip("-")[:63].strip("-")
+    return label or "local"
+
+
+async def _nvidia_cards() -> tuple[Card, ...]:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ()
+    asked = await asyncio.create_subprocess_exec(
+        program, *NVIDIA_QUERY, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(NVIDIA_BOUND):
+            output, errors = await asked.communicate()
+    except TimeoutError as error:
+        asked.kill()
+        await asked.wait()
+        raise InventoryFailed(f"nvidia-smi did not answer within {NVIDIA_BOUND:g} s; try --gpus 0") from error
+    text = output.decode(errors="replace")
+    if asked.returncode != 0 and "No devices were found" not in text:
+        said = (errors.decode(errors="replace").strip() or text.strip())[:300]
+        if "couldn't communicate with the NVIDIA driver" in said:  # the tool without a driver: a machine without a GPU
+            return ()
+        raise InventoryFailed(f"nvidia-smi failed ({asked.returncode}): {said}; try --gpus 0")
+    return parse_nvidia(text)
+
+
+def parse_nvidia(text: str) -> tuple[Card, ...]:
+    """The cards in the answer to `NVIDIA_QUERY`. Unified-memory machines say ``[N/A]`` for the memory: 0, not known."""
+    cards = []
+    for row in csv.reader(text.splitlines(), skipinitialspace=True):
+        if len(row) == 4 and row[1].startswith("GPU-"):
+            mebibytes = row[3].strip()
+            memory = (int(mebibytes) << 20) if mebibytes.isdigit() else 0
+            cards.append(Card(id=row[1].strip(), product=row[2].strip(), memory_bytes=memory))
+    return tuple(cards)
+
+
+def _visible(cards: Sequence[Card], visible: str | None) -> tuple[Card, ...]:
+    """The cards that CUDA_VISIBLE_DEVICES leaves to this process: unset, all; indices or UUIDs, those, in that order.
+
+    CUDA stops at the first entry it does not know, and so does this.
+    """
+    if visible is None:
+        return tuple(cards)
+    chosen: list[Card] = []
+    for entry in (part.strip() for part in visible.split(",")):
+        if entry.isdigit() and int(entry) < len(cards):
+            chosen.append(cards[int(entry)])
+            continue
+        named = [card for card in cards if entry and card.id.startswith(entry)]
+        if len(named) != 1:
+            break
+        chosen += named
+    return tuple(dict.fromkeys(chosen))
+
+
+def usable_cores() -> float:
+    """Cores that this process may use: affinity and cgroup quotas."""
+    cores = float(psutil.cpu_count() or 1)
+    if hasattr(os, "sched_getaffinity"):
+        cores = float(len(os.sched_getaffinity(0)))
+    quotas = [quota for folder in _cgroups("cpu") if (quota := cpu_quota(folder)) is not None]
+    return max(0.1, floor(min([cores, *quotas]) * 100) / 100)
+
+
+def usable_memory() -> int:
+    """Bytes of memory that this process and its children may use: the machine's, and cgroup limits."""
+    limits = [limit for folder in _cgroups("memory") if (limit := memory_limit(folder)) is not None]
+    return min([psutil.virtual_memory().total, *limits])
+
+
+def cpu_quota(folder: Path) -> float | None:
+    """The quota of one cgroup in cores, version 2 (``cpu.max``) or 1; None: unlimited."""
+    words = _read(folder / "cpu.max").split()
+    if not words:
+        words = [_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")]
+    if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]) > 0:
+        return int(words[0]) / int(words[1])
+    return None  # "max", "-1", or no such file
+
+
+def memory_limit(folder: Path) -> int | None:
+    """The limit of one cgroup in bytes, version 2 (``memory.max``) or 1; None: unlimited."""
+    text = _read(folder / "memory.max") or _read(folder / "memory.limit_in_bytes")
+    if not text.isdigit() or int(text) >= 1 << 60:  # version 1 writes "unlimited" as the largest page multiple
+        return None
+    return int(text)
+
+
+def _cgroups(controller: str, root: Path = Path("/sys/fs/cgroup"), table: str = "/proc/self/cgroup") -> list[Path]:
+    """The folders of this process's cgroup and all above it, for a controller; empty where there are none."""
+    found: list[Path] = []
+    for line in _read(Path(table)).splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers and controller not in controllers.split(","):
+            continue
+        mounts = [root / controller] if controllers else [root, root / "unified"]
+        for mount in mounts:
+            below = mount / path.lstrip("/")
+            found += [folder for folder in (below, *below.parents) if folder.is_relative_to(mount)]
+    return [folder for folder in dict.fromkeys(found) if folder.is_dir()]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,121 @@
+"""Replicas' logs: `DATA/logs/REPLICA.log`, and `.log.1` with what was before it. Written by the shim, read here.
+
+Reads are of bounded pieces from the end. They block for the time of a read from the page cache; who has a loop to keep
+free calls them in a thread, as the functions of this module that are async do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+from events.clock import Clock
+from events.names import is_dns_label
+from events.units import Instant
+
+RUN_MARK: Final = "=== relume: "
+"""Begins the line that the shim writes before each run's output."""
+LONGEST_LINE: Final = 2000
+TAIL_BYTES: Final = 256 << 10
+FOLLOW_EVERY: Final = 0.2
+"""Seconds between two looks at a log that a person follows. (This is for eyes; no decision waits on it.)"""
+_CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
+
+
+class UnknownReplica(Exception):
+    """There is no log of that name."""
+
+
+def log_path(folder: Path, replica: str) -> Path:
+    """Where a replica's log is. Raises UnknownReplica for what cannot be a replica's name (a path, say)."""
+    if not is_dns_label(replica[:63]) or "/" in replica or len(replica) > 200:
+        raise UnknownReplica(f"{replica!r} is not the name of a replica")
+    return folder / f"{replica}.log"
+
+
+def log_size(path: Path) -> int:
+    """Bytes in the present file; 0 when there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def tail(path: Path, lines: int, *, last_run: bool = True) -> tuple[str, ...]:
+    """The last lines, of the last run only or of whatever is there. Long lines are cut; colours are taken out."""
+    text = _read_end(path, TAIL_BYTES)
+    missing = TAIL_BYTES - len(text)
+    if missing > 0:
+        text = _read_end(path.with_name(path.name + ".1"), missing) + text
+    found: deque[str] = deque(maxlen=lines)
+    for raw in text.decode(errors="replace").splitlines():
+        if last_run and raw.startswith(RUN_MARK):
+            found.clear()
+        else:
+            found.append(_CONTROL.sub("", raw)[:LONGEST_LINE])
+    return tuple(found)
+
+
+def _read_end(path: Path, most: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - most))
+            return file.read(most)
+    except OSError:
+        return b""
+
+
+async def read_log(folder: Path, replica: str, last: int) -> tuple[str, ...]:
+    """The last lines of a replica's log, of all its runs. Raises UnknownReplica."""
+    path = log_path(folder, replica)
+    if not await asyncio.to_thread(path.exists):
+        raise UnknownReplica(f"there is no log of a replica {replica!r}")
+    return await asyncio.to_thread(tail, path, last, last_run=False)
+
+
+async def follow_log(folder: Path, replica: str, clock: Clock) -> AsyncIterator[str]:
+    """Lines as they come, from now on, also over rotations and restarts. Ends when its consumer stops it."""
+    path = log_path(folder, replica)
+    position = await asyncio.to_thread(log_size, path)
+    rest = b""
+    while True:
+        data, position = await asyncio.to_thread(_read_from, path, position)
+        if data:
+            *whole, rest = (rest + data).split(b"\n")
+            rest = rest[-LONGEST_LINE:]
+            for line in whole:
+                yield _CONTROL.sub("", line.decode(errors="replace"))[:LONGEST_LINE]
+        else:
+            await clock.sleep_until(Instant(clock.now() + FOLLOW_EVERY))
+
+
+def _read_from(path: Path, position: int) -> tuple[bytes, int]:
+    """What stands after a position, at most 256 KiB, and the position after it. A shorter file is a new one."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            start = position if position <= size else 0
+            file.seek(start)
+            data = file.read(TAIL_BYTES)
+            return data, start + len(data)
+    except OSError:
+        return b"", 0
+
+
+def prune_logs(folder: Path, keep: int) -> int:
+    """Remove the logs that were written longest ago, beyond `keep` files. Returns how many went. Blocking."""
+    dated: list[tuple[float, Path]] = []
+    for path in folder.glob("*.log*"):
+        try:
+            dated.append((path.stat().st_mtime, path))
+        except OSError:
+            continue  # another prune took it
+    dated.sort(reverse=True)
+    for _, path in dated[keep:]:
+        path.unlink(missing_ok=True)
+    return max(0, len(dated) - keep)

@@ -1,0 +1,297 @@
+"""The parent of one engine: it outlives nothing and leaves nothing behind.
+
+Started as ``python -I -S shim.py LOG LOG_BYTES GRACE ORPHAN_GRACE NICE CORES HEADER ARGV...`` with the engine's
+environment as its own. Standard library only, few imports: this is on the path of every cold start.
+
+* Standard input is the *life pipe*: ``t`` asks the engine's processes to end (SIGTERM, after GRACE seconds SIGKILL),
+  ``k`` kills them at once, end of file (relume is dead, however it died) is ``t`` with ORPHAN_GRACE.
+* Standard output says what happened, a line each: ``pid N``, ``error ERRNO TEXT``, ``exit CODE``, ``signal NUMBER``,
+  and ``gone`` once no process of the engine is left.
+* The engine's output goes to LOG; at LOG_BYTES it becomes ``LOG.1`` and starts anew.
+
+The engine leads a session and process group of its own. On Linux the shim is the *subreaper* of all its descendants
+(prctl(2)), so that one that forks twice and leaves the group is still a child here and is found; and the engine asks to
+be killed when the shim dies (PR_SET_PDEATHSIG). That signal follows the forking thread, so the shim has one thread
+only, and it looks at its own parent when it gets one. Elsewhere the group is what can be found; the next start of
+relume looks for the rest. Timers are the kernel's (setitimer): the shim reads no clock.
+"""
+
+# ruff: noqa: PTH105, PTH123, PTH208 - pathlib costs as much start-up time as all other imports together
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import sys
+
+LIFE, REPORT = 0, 1
+CHUNK = 65536
+RESCAN = 0.05  # seconds between looks at descendants that were killed and are not gone
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+LINUX = sys.platform == "linux"
+
+
+def prctl(option: int, argument: int) -> None:
+    """Linux's prctl(2); nothing elsewhere. A kernel that refuses leaves the pipe and the group, which suffice."""
+    if LINUX:
+        ctypes.CDLL(None).prctl(option, argument, 0, 0, 0)
+
+
+def report(line: str) -> bool:
+    """Tell relume; False when it is dead, which the life pipe tells too."""
+    try:
+        os.write(REPORT, line.encode(errors="replace") + b"\n")
+    except OSError:
+        return False
+    return True
+
+
+class Log:
+    """A file with a cap. What cannot be written (disk full) is counted and dropped: no engine stops for its log."""
+
+    def __init__(self, path: str, limit: int) -> None:
+        self.path = path
+        self.limit = limit
+        self.lost = 0
+        self._open()
+
+    def _open(self) -> None:
+        self.fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self.size = os.fstat(self.fd).st_size
+
+    def write(self, data: bytes) -> None:
+        try:
+            if self.size and self.size + len(data) > self.limit:
+                os.replace(self.path, self.path + ".1")
+                os.close(self.fd)
+                self._open()
+            self.size += os.write(self.fd, data)
+        except OSError:
+            self.lost += len(data)
+
+
+def run_engine(argv: list[str], output: int, niceness: int, cores: str) -> int:
+    """Fork and execute the engine; returns its pid once it runs. Raises OSError when it cannot be executed."""
+    failed_read, failed_write = os.pipe()
+    shim = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            become_engine(argv, output, shim, (niceness, cores))
+        except OSError as error:
+            os.write(failed_write, f"{error.errno or 0} {error.strerror}".encode(errors="replace"))
+        finally:
+            os._exit(127)
+    os.close(failed_write)
+    said = os.read(failed_read, 4096).decode(errors="replace")  # empty: executed, and so the pipe was closed
+    os.close(failed_read)
+    if said:
+        os.waitpid(pid, 0)
+        number, _, text = said.partition(" ")
+        raise OSError(int(number), text)
+    return pid
+
+
+def become_engine(argv: list[str], output: int, shim: int, limits: tuple[int, str]) -> None:
+    """In the child: own session, dies with the shim, own signals back to default, then execute."""
+    os.setsid()
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != shim:  # the shim died before the line above
+        os._exit(127)
+    for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
+    niceness, cores = limits
+    os.nice(niceness)
+    if cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.execvpe(argv[0], argv, os.environ)  # noqa: S606 - the command is the user's, and no shell sees it
+
+
+def parents() -> dict[int, int]:
+    """Parent of each process on Linux; empty elsewhere."""
+    found: dict[int, int] = {}
+    if not LINUX:
+        return found
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    # the command's name stands in brackets and may hold anything, also brackets
+                    found[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+            except OSError:
+                continue  # it ended meanwhile
+    return found
+
+
+def descendants(root: int) -> list[int]:
+    """All processes below `root`, on Linux."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in parents().items():
+        children.setdefault(parent, []).append(pid)
+    found: list[int] = []
+    waiting = [root]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found
+
+
+def send(pid: int, number: int, *, group: bool = False) -> bool:
+    """Signal a process or a group; False when there is none (or, on macOS, only zombies)."""
+    try:
+        (os.killpg if group else os.kill)(pid, number)
+    except OSError:
+        return False
+    return True
+
+
+class Shim:
+    """Waits for the life pipe, the engine's output, its children and its timer; ends when all are gone."""
+
+    def __init__(self, engine: int, log: Log, graces: tuple[float, float]) -> None:
+        self.engine = engine
+        self.log = log
+        self.grace, self.orphan_grace = graces
+        self.parent = os.getppid()
+        self.life_open = True
+        self.stopping = False
+        self.killing = False
+
+    def signal_all(self, number: int) -> None:
+        """Signal the engine's group and every descendant that left it, each once."""
+        send(self.engine, number, group=True)
+        for pid in descendants(os.getpid()):
+            try:
+                outside = os.getpgid(pid) != self.engine
+            except OSError:
+                continue  # it ended meanwhile
+            if outside:
+                send(pid, number)
+
+    def stop(self, grace: float) -> None:
+        """Ask all to end; the timer kills what is left. Stopped (SIGSTOP) ones are continued so that they can."""
+        if not self.stopping:
+            self.stopping = True
+            self.signal_all(signal.SIGTERM)
+            self.signal_all(signal.SIGCONT)
+        if not self.killing:
+            signal.setitimer(signal.ITIMER_REAL, max(grace, 0.001))
+
+    def kill(self) -> None:
+        """Kill all, and look again soon: a fork may have slipped through."""
+        self.stopping = self.killing = True
+        self.signal_all(signal.SIGKILL)
+        signal.setitimer(signal.ITIMER_REAL, RESCAN)
+
+    def hear_life(self) -> None:
+        """Read what relume wants; the end of the pipe is its death."""
+        said = os.read(LIFE, 64)
+        if not said:
+            self.life_open = False
+            self.stop(self.orphan_grace)
+        elif b"k" in said:
+            self.kill()
+        else:
+            self.stop(self.grace)
+
+    def hear_signals(self, numbers: bytes) -> None:
+        """Act on what the kernel sent."""
+        for number in numbers:
+            if number == signal.SIGALRM:
+                self.kill()
+            elif number == signal.SIGTERM:
+                self.stop(self.grace)
+            elif number == signal.SIGUSR1 and os.getppid() != self.parent:
+                self.stop(self.orphan_grace)
+
+    def reap(self) -> bool:
+        """Collect who ended; True when nobody is left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return LINUX or not send(self.engine, 0, group=True)
+            if pid == 0:
+                return False
+            if pid == self.engine:
+                if os.WIFSIGNALED(status):
+                    report(f"signal {os.WTERMSIG(status)}")
+                else:
+                    report(f"exit {os.WEXITSTATUS(status)}")
+                if not self.stopping:  # it ended by itself: what it left behind has no purpose
+                    self.kill()
+
+    def copy_output(self, output: int) -> bool:
+        """Log what the engine wrote; False at the end of its output."""
+        try:
+            data = os.read(output, CHUNK)
+        except BlockingIOError:
+            return False
+        self.log.write(data)
+        return bool(data)
+
+    def run(self, output: int, signals: int) -> None:
+        """Until all are gone."""
+        watched = {LIFE, output, signals}
+        while not self.reap():
+            if not self.life_open:
+                watched.discard(LIFE)
+            ready = select.select(list(watched), [], [])[0]
+            if output in ready and not self.copy_output(output):
+                watched.discard(output)
+            if signals in ready:
+                self.hear_signals(os.read(signals, 256))
+            if LIFE in ready:
+                self.hear_life()
+        while self.copy_output(output):
+            pass
+
+
+def listen_to_signals() -> int:
+    """A pipe that gets the number of each signal that arrives."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    for number in (signal.SIGCHLD, signal.SIGALRM, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, lambda *_: None)
+    for number in (signal.SIGINT, signal.SIGHUP):  # a terminal's: relume gets them too and decides
+        signal.signal(number, signal.SIG_IGN)
+    return read
+
+
+def main(arguments: list[str]) -> int:
+    """Start the engine, watch it, and return when nothing of it is left."""
+    path, log_bytes, grace, orphan_grace, niceness, cores, header, *argv = arguments
+    signals = listen_to_signals()
+    prctl(PR_SET_PDEATHSIG, signal.SIGUSR1)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    output, engine_output = os.pipe()
+    os.set_blocking(output, False)
+    try:
+        log = Log(path, int(log_bytes))
+        log.write(header.encode(errors="replace") + b"\n")
+        engine = run_engine(argv, engine_output, int(niceness), cores)
+    except OSError as error:
+        report(f"error {error.errno or 0} {error.strerror}")
+        report("gone")
+        return 1
+    os.close(engine_output)
+    shim = Shim(engine, log, (float(grace), float(orphan_grace)))
+    try:
+        report(f"pid {engine}")
+        shim.run(output, signals)
+    except BaseException:
+        shim.signal_all(signal.SIGKILL)  # a fault here must not leave an engine behind; its parent then sees no `gone`
+        raise
+    report("gone")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
