@@ -1,0 +1,172 @@
+"""The board: what is, folded from the log's states and news, for people who ask. Never on the hot path.
+
+`Board.apply` takes one record; all else reads. It holds one entry a model, replica and node; a deleted
+model is shown until its last replica is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from deploy.api.ports import Traffic
+from deploy.api.shapes import Metadata, ModelItem
+from deploy.api.status import Facts, model_status
+from events.envelope import AnyEnvelope
+from events.names import Topic
+from events.types.decisions import WishDecided
+from events.types.grants import GrantDecided
+from events.types.models import ModelDeclared
+from events.types.replicas import CardsObserved, ReplicasObserved, ReplicaState, ReplicaStatus
+from events.types.requests import RequestWindow
+from events.units import Instant
+
+STATES: tuple[str, ...] = (Topic.MODELS, Topic.DECISIONS, Topic.GRANTS, Topic.REPLICAS, Topic.CARDS)
+"""The state topics that the board follows."""
+
+NEWS: tuple[str, ...] = (Topic.GATEWAYS, Topic.REQUESTS, Topic.METRICS, Topic.PHASES, Topic.DEAD_LETTERS)
+"""What is followed from now on only, for numbers."""
+
+
+@dataclass(slots=True)
+class ModelBoard:
+    """What is known of one model. `declared_at`: the declaration's offset; `windows`: the last of each gateway."""
+
+    declared: ModelDeclared | None = None
+    declared_at: int = -1
+    wish: WishDecided | None = None
+    grant: GrantDecided | None = None
+    observed: ReplicasObserved | None = None
+    last_start: ReplicaStatus | None = None
+    windows: dict[str, RequestWindow] = field(default_factory=dict)
+
+    @property
+    def gone(self) -> bool:
+        """Deleted, and nothing of it runs."""
+        if self.declared is None or not self.declared.deleted:
+            return False
+        return self.observed is None or self.observed.uid != self.declared.uid or not self.observed.replicas
+
+
+class Board:
+    """All models, their replicas, and the nodes."""
+
+    def __init__(self, gateway_limit: int = 64) -> None:
+        self._models: dict[str, ModelBoard] = {}
+        self._nodes: dict[str, CardsObserved] = {}
+        self._gateway_limit = gateway_limit
+
+    def apply(self, envelope: AnyEnvelope, offset: int) -> None:
+        """Take in what happened. `offset` is its place in the log: a declaration never gives way to an earlier one."""
+        data = envelope.data
+        if isinstance(data, ModelDeclared):
+            self._declare(data, offset)
+        elif isinstance(data, WishDecided):
+            self._of(data.model).wish = data
+        elif isinstance(data, GrantDecided):
+            self._of(data.model).grant = data
+        elif isinstance(data, ReplicasObserved):
+            self._observe(envelope.key.partition("/")[2], data)
+        elif isinstance(data, CardsObserved):
+            self._nodes[data.node] = data
+        elif isinstance(data, RequestWindow):
+            self._window(data)
+
+    def declared(self, name: str) -> ModelDeclared | None:
+        """The newest declaration of a name, also one that deletes it."""
+        entry = self._models.get(name)
+        return entry.declared if entry else None
+
+    def entry(self, name: str) -> ModelBoard | None:
+        """What is known of a model that is declared, or deleted and still draining."""
+        entry = self._models.get(name)
+        return entry if entry and entry.declared and not entry.gone else None
+
+    def names(self) -> list[str]:
+        """Models that are declared or still draining, in order."""
+        return sorted(name for name in self._models if self.entry(name))
+
+    def owner(self, name_or_alias: str) -> str | None:
+        """The declared model with this name or alias."""
+        if self.entry(name_or_alias):
+            return name_or_alias
+        for name in self.names():
+            declared = self._models[name].declared
+            aliases = declared.spec.get("aliases") if declared else None
+            if isinstance(aliases, list) and name_or_alias in aliases:
+                return name
+        return None
+
+    def replicas(self) -> list[tuple[str, ReplicaStatus]]:
+        """(model, replica) of everything observed, by name of the replica."""
+        found = [
+            (name, replica)
+            for name, entry in self._models.items()
+            if entry.observed
+            for replica in entry.observed.replicas
+        ]
+        return sorted(found, key=lambda pair: pair[1].replica)
+
+    def nodes(self) -> Sequence[CardsObserved]:
+        """What each node has."""
+        return [self._nodes[name] for name in sorted(self._nodes)]
+
+    def grants(self) -> Mapping[str, GrantDecided]:
+        """The newest grant of each model."""
+        return {name: entry.grant for name, entry in self._models.items() if entry.grant}
+
+    def item(self, name: str, traffic: Traffic, now: Instant) -> ModelItem | None:
+        """A model as the API shows it."""
+        entry = self.entry(name)
+        if entry is None or entry.declared is None:
+            return None
+        facts = Facts(
+            declared=entry.declared, now=now, wish=entry.wish, grant=entry.grant, observed=entry.observed,
+            levels=traffic.levels(name), last_start=entry.last_start,
+        )  # fmt: skip
+        return ModelItem(
+            metadata=metadata_of(entry.declared), spec=dict(entry.declared.spec), status=model_status(facts)
+        )
+
+    def _of(self, model: str) -> ModelBoard:
+        return self._models.setdefault(model, ModelBoard())
+
+    def _declare(self, data: ModelDeclared, offset: int) -> None:
+        entry = self._of(data.model)
+        if offset < entry.declared_at:
+            return
+        if entry.declared and entry.declared.uid != data.uid:
+            entry.windows.clear()
+            entry.last_start = None
+        entry.declared, entry.declared_at = data, offset
+
+    def _observe(self, model: str, data: ReplicasObserved) -> None:
+        entry = self._of(model)
+        entry.observed = data
+        started = [replica for replica in data.replicas if replica.phases and replica.state is not ReplicaState.FAILED]
+        if started:
+            newest = max(started, key=lambda replica: replica.phases[0].started_at)
+            if not _older(newest, entry.last_start):
+                entry.last_start = newest
+
+    def _window(self, data: RequestWindow) -> None:
+        entry = self._models.get(data.model)
+        if entry is None:  # a name that nobody declared takes no memory
+            return
+        windows = entry.windows
+        if data.gateway not in windows and len(windows) >= self._gateway_limit:
+            oldest = min(windows, key=lambda gateway: windows[gateway].ended_at)
+            del windows[oldest]
+        windows[data.gateway] = data
+
+
+def _older(replica: ReplicaStatus, than: ReplicaStatus | None) -> bool:
+    return than is not None and than.uid == replica.uid and replica.phases[0].started_at < than.phases[0].started_at
+
+
+def metadata_of(declared: ModelDeclared) -> Metadata:
+    """Who the declaration is about."""
+    return Metadata(
+        name=declared.model, labels=dict(declared.labels), annotations=dict(declared.annotations), uid=declared.uid,
+        generation=declared.generation, revision=declared.revision,
+    )  # fmt: skip

@@ -1,0 +1,161 @@
+"""Declaring models: the one writer of `relume.models` in this process.
+
+Applying is: read the documents, take the lock, compare with the newest declaration of each name, append all changes at
+once, show them on the board. The lock makes compare-and-set exact; the log makes it last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TypeVar
+
+from deploy.api.board import Board, metadata_of
+from deploy.api.problem import ProblemError, refuse, unknown
+from deploy.api.shapes import Action, Applied, ApplyResult, FieldProblem, Metadata
+from deploy.spec.declare import alias_problems, declare, delete, override
+from deploy.spec.load import load_bytes
+from deploy.spec.model import Model
+from deploy.spec.problem import SpecProblem, shown
+from events.log import EventLog
+from events.types.models import ModelDeclared, Override
+from events.writer import EventWriter
+
+T = TypeVar("T")
+
+MAX_FOR = 30 * 86400.0
+"""Longest override, seconds: what should stand longer belongs in the declaration."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    action: Action
+    declared: ModelDeclared
+
+
+class Declarations:
+    """Applies, deletes and scales. One instance a process; all calls wait until the board has caught up."""
+
+    def __init__(self, log: EventLog, board: Board, writer: EventWriter, caught_up: asyncio.Event) -> None:
+        self._log = log
+        self._board = board
+        self._writer = writer
+        self._caught_up = caught_up
+        self._lock = asyncio.Lock()
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    async def apply_text(self, raw: bytes, *, dry_run: bool = False) -> ApplyResult:
+        """Declare the documents of a YAML or JSON text, all or none; ProblemError tells each wrong field."""
+        loaded = await asyncio.to_thread(load_bytes, raw, "")
+        if loaded.problems:
+            raise refused(loaded.problems)
+        return await self.apply(loaded.models, dry_run=dry_run)
+
+    async def apply(self, models: Sequence[Model], *, dry_run: bool = False) -> ApplyResult:
+        """Declare `models`, all or none. With `dry_run` nothing is written."""
+        changes = await self._alone(self._apply(models, dry_run))
+        items = [
+            Applied(
+                action=change.action, kind="Model", metadata=metadata_of(change.declared),
+                spec=dict(change.declared.spec),
+            )
+            for change in changes
+        ]  # fmt: skip
+        return ApplyResult(dry_run=dry_run, items=items)
+
+    async def delete(self, name: str) -> Metadata:
+        """Declare a model no longer."""
+        return metadata_of(await self._alone(self._delete(name)))
+
+    async def scale(self, name: str, wanted: Override) -> None:
+        """Set a person's number of replicas for a while; it stands before the wish."""
+        await self._alone(self._scale(name, wanted))
+
+    async def _alone(self, work: Coroutine[None, None, T]) -> T:
+        """Do `work` under the lock, to its end also when the asker leaves: the board may not miss what the log has."""
+        task = asyncio.create_task(self._locked(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
+    async def _locked(self, work: Coroutine[None, None, T]) -> T:
+        await self._caught_up.wait()
+        async with self._lock:
+            return await work
+
+    async def _apply(self, models: Sequence[Model], dry_run: bool) -> list[_Change]:
+        changes = self._changes(models)
+        if not dry_run:
+            await self._write([change.declared for change in changes if change.action is not Action.UNCHANGED])
+        return changes
+
+    async def _delete(self, name: str) -> ModelDeclared:
+        gone = delete(self._living(name))
+        await self._write([gone])
+        return gone
+
+    async def _scale(self, name: str, wanted: Override) -> None:
+        await self._write([override(self._living(name), wanted)])
+
+    def _living(self, name: str) -> ModelDeclared:
+        declared = self._board.declared(name)
+        if declared is None or declared.deleted:
+            raise unknown("model", name, self._board.names())
+        return declared
+
+    def _changes(self, models: Sequence[Model]) -> list[_Change]:
+        """What each document changes. An alias means one model only, and never the name of another."""
+        applied = {model.metadata.name for model in models}
+        others = [declared for name in self._board.names() if name not in applied
+                  and (declared := self._board.declared(name)) is not None]  # fmt: skip
+        changes: dict[str, _Change] = {}
+        problems: list[SpecProblem] = []
+        for model in models:
+            name = model.metadata.name
+            if name in changes:
+                problems.append(SpecProblem("metadata.name", name, "this model is declared twice", "keep one of them"))
+                continue
+            problems += alias_problems(model, others)
+            changes[name] = self._change(model)
+            others.append(changes[name].declared)
+        if problems:
+            raise refused(problems, HTTPStatus.CONFLICT)
+        return list(changes.values())
+
+    def _change(self, model: Model) -> _Change:
+        previous = self._board.declared(model.metadata.name)
+        declared = declare(previous, model, uuid.uuid4().hex)
+        if previous is None or previous.uid != declared.uid:
+            return _Change(Action.CREATED, declared)
+        return _Change(Action.UNCHANGED if declared == previous else Action.CONFIGURED, declared)
+
+    async def _write(self, changes: Sequence[ModelDeclared]) -> None:
+        """Append all at once, then show."""
+        if not changes:
+            return
+        envelopes = [self._writer.envelope(change) for change in changes]
+        positions = await self._log.append(envelopes)
+        for envelope, position in zip(envelopes, positions, strict=True):
+            self._board.apply(envelope, position.offset)
+
+
+def refused(problems: Sequence[SpecProblem], status: HTTPStatus = HTTPStatus.UNPROCESSABLE_ENTITY) -> ProblemError:
+    fields = [
+        FieldProblem(
+            path=_place(problem), value=None if problem.value is None else shown(problem.value), rule=problem.rule,
+            remedy=problem.remedy,
+        )
+        for problem in problems
+    ]  # fmt: skip
+    count = "1 problem" if len(fields) == 1 else f"{len(fields)} problems"
+    name = "conflict" if status is HTTPStatus.CONFLICT else "refused"
+    return refuse(
+        status, name, f"nothing was declared: {count}", remedy="mend these fields and apply again", fields=fields
+    )
+
+
+def _place(problem: SpecProblem) -> str:
+    return problem.path if problem.line is None else f"line {problem.line}: {problem.path}"

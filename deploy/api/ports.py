@@ -1,0 +1,66 @@
+"""What the admin API needs of the process that it speaks for. Compose fulfils these; tests fake them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from events.types.requests import Levels
+
+
+class Traffic(Protocol):
+    """What the slot authority counts at this instant."""
+
+    def levels(self, model: str) -> Levels | None:
+        """Requests that run and that are held; None when this process does not know the model (which is not zero)."""
+
+
+class ReplicaLogs(Protocol):
+    """The output of replicas, also of ones that ended while it is kept."""
+
+    async def tail(self, replica: str, lines: int) -> Sequence[str] | None:
+        """The last `lines` lines, oldest first, without line ends; None for an unknown replica."""
+
+    def follow(self, replica: str, lines: int) -> AsyncIterator[str]:
+        """The last `lines` lines and then each new one, until the replica ends or the iterator is closed."""
+
+
+class Explainer(Protocol):
+    """Why the autoscaler decided as it did."""
+
+    def explain(self, model: str) -> Explanation | None:
+        """The last decision in sentences; None when nothing was decided for the model yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A decision for people (`sentences`) and for programs (`facts`: JSON values, as the autoscaler names them)."""
+
+    sentences: Sequence[str]
+    facts: Mapping[str, object]
+
+
+class Readiness(Protocol):
+    """Whether the parts of this process can do their work."""
+
+    def missing(self) -> Sequence[str]:
+        """What is not ready, a sentence each; empty when everything is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One number for ``/metrics``: `name` without the prefix ``relume_``; a counter's name ends in ``_total``."""
+
+    name: str
+    help: str
+    value: float
+    kind: Literal["gauge", "counter"] = "gauge"
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+class Readings(Protocol):
+    """Numbers that no event tells: loop lag, drops, sizes of queues. Series must be bounded in number."""
+
+    def read(self) -> Iterable[Reading]:
+        """The numbers now. Readings of one name share help, kind and label names."""

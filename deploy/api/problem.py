@@ -1,0 +1,58 @@
+"""Errors of the admin API as problem details (RFC 9457): what, why, and what to do about it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Final
+
+import orjson
+from aiohttp import web
+from pydantic import JsonValue
+
+from deploy.api.shapes import FieldProblem, Problem
+
+PROBLEM_TYPE: Final = "application/problem+json"
+
+
+class ProblemError(Exception):
+    """An answer that is no: raised by handlers, turned into the problem document by `guard.problems`."""
+
+    def __init__(self, problem: Problem, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(problem.detail)
+        self.problem = problem
+        self.headers = dict(headers or {})
+
+
+def refuse(
+    status: HTTPStatus, name: str, detail: str, *, remedy: str = "", fields: Iterable[FieldProblem] = ()
+) -> ProblemError:
+    """The error for `status`; `name` is the last part of its type, ``urn:relume:problem:NAME``."""
+    problem = Problem(
+        type=f"urn:relume:problem:{name}", title=status.phrase, status=int(status), detail=detail, remedy=remedy,
+        problems=list(fields),
+    )  # fmt: skip
+    return ProblemError(problem)
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> ProblemError:
+    """404 with the nearest name that exists."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    remedy = f"did you mean {near[0]}?" if near else f"list them with: relume get {kind}s"
+    return refuse(HTTPStatus.NOT_FOUND, f"{kind}-not-found", f"there is no {kind} named {name!r}", remedy=remedy)
+
+
+def bad_parameter(name: str, value: str, rule: str) -> ProblemError:
+    """400 about one query parameter."""
+    field = FieldProblem(path=name, value=value, rule=rule, remedy=f"write {name} as: {rule}")
+    return refuse(HTTPStatus.BAD_REQUEST, "bad-parameter", f"{name}={value!r}: {rule}", fields=[field])
+
+
+def problem_response(error: ProblemError) -> web.Response:
+    """The HTTP answer."""
+    body: dict[str, JsonValue] = error.problem.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    body = {"type": error.problem.type, "title": error.problem.title, "status": error.problem.status, **body}
+    return web.Response(
+        status=error.problem.status, body=orjson.dumps(body), headers=error.headers, content_type=PROBLEM_TYPE
+    )

@@ -1,0 +1,206 @@
+"""The admin port: an aiohttp application over the board, which follows the log's states."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from deploy.api.board import NEWS, STATES, Board
+from deploy.api.declaring import Declarations
+from deploy.api.guard import STREAMS, middlewares
+from deploy.api.lag import LoopLag
+from deploy.api.logs import Logs
+from deploy.api.metrics import Exposition
+from deploy.api.models import Decisions, Models, Replicas
+from deploy.api.ports import Explainer, Readiness, Readings, ReplicaLogs, Traffic
+from deploy.api.process import Process
+from deploy.api.routes import ROUTES
+from deploy.api.settings import AdminSettings
+from deploy.api.shapes import Shape
+from deploy.api.tallies import Tallies
+from deploy.api.telling import Events
+from events.clock import Clock
+from events.log import EventLog, EventLogError, LogClosed, Start, Subscription
+from events.writer import EventWriter
+
+Operation = Callable[[web.Request], Awaitable[Shape | web.StreamResponse]]
+
+RETRY = 1.0
+"""Seconds until the log is followed again after it failed."""
+
+SHUTDOWN = 5.0
+"""Seconds that open answers may take when the port closes; streams are told at once."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class AdminParts:
+    """What the admin port speaks for. `readings`: numbers for ``/metrics`` that no event tells."""
+
+    log: EventLog
+    clock: Clock
+    traffic: Traffic
+    logs: ReplicaLogs
+    explainer: Explainer
+    readiness: Readiness
+    readings: Sequence[Readings] = ()
+
+
+class AdminServer:
+    """Start it, ask `address`, close it. `declarations` is the one way to declare models in this process."""
+
+    def __init__(self, parts: AdminParts, settings: AdminSettings) -> None:
+        self._parts = parts
+        self._settings = settings
+        self._caught_up = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._runner: web.AppRunner | None = None
+        self._lag = LoopLag()
+        self.board = Board()
+        self.tallies = Tallies()
+        writer = EventWriter("relume/admin", parts.clock)
+        self.declarations = Declarations(parts.log, self.board, writer, self._caught_up)
+        self._events = Events(parts.log, parts.clock, settings)
+        self._exposition = Exposition(self.board, self.tallies, parts.traffic, parts.clock.now)
+        for source in (self._lag, *parts.readings):
+            self._exposition.add_source(source)
+
+    async def start(self) -> None:
+        """Listen, and follow the log. Raises OSError when the port is taken."""
+        self._tasks = [
+            asyncio.create_task(self._follow_states(), name="admin-states"),
+            asyncio.create_task(self._follow_news(), name="admin-news"),
+            asyncio.create_task(self._lag.run(), name="admin-lag"),
+        ]
+        runner = web.AppRunner(self.application(), access_log=None, shutdown_timeout=SHUTDOWN)
+        await runner.setup()
+        self._runner = runner
+        site = web.TCPSite(runner, self._settings.host, self._settings.port, ssl_context=_tls(self._settings))
+        try:
+            await site.start()
+        except OSError:
+            await self.close()
+            raise
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port that it listens on."""
+        assert self._runner is not None, "start the server first"
+        host, port = self._runner.addresses[0][:2]
+        return str(host), int(port)
+
+    async def caught_up(self) -> None:
+        """Wait until the board has everything that stood in the log at the start."""
+        await self._caught_up.wait()
+
+    async def close(self) -> None:
+        """End streams with a last word, finish answers within their bound, stop following."""
+        self._events.closing.set()
+        if self._runner is not None:
+            await self._runner.cleanup()
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self._tasks.clear()
+
+    def application(self) -> web.Application:
+        """The aiohttp application with every route of the table."""
+        app = web.Application(middlewares=middlewares(self._settings), client_max_size=self._settings.max_body)
+        served = self._operations()
+        streams = set()
+        for route in ROUTES:
+            handler = _answering(served[route.operation])
+            if route.stream:
+                streams.add(handler)
+            app.router.add_route(route.method, route.path, handler)
+        app[STREAMS] = frozenset(streams)
+        return app
+
+    def _operations(self) -> dict[str, Operation]:
+        parts = self._parts
+        groups = (
+            Models(self.board, self.declarations, parts.traffic, parts.clock),
+            Replicas(self.board),
+            Decisions(parts.log, self.board, parts.explainer, parts.clock),
+            self._events,
+            Logs(parts.logs, self.board, self._events, self._settings),
+            Process(self.board, parts.traffic, parts.clock, self._exposition, self._missing),
+        )
+        return {
+            route.operation: next(
+                getattr(group, route.operation) for group in groups if hasattr(group, route.operation)
+            )
+            for route in ROUTES
+        }
+
+    def _missing(self) -> list[str]:
+        own = [] if self._caught_up.is_set() else ["the admin port still reads the event log"]
+        return [*own, *self._parts.readiness.missing()]
+
+    async def _follow_states(self) -> None:
+        await self._follow(STATES, Start("newest_per_key"), self._take_states)
+
+    async def _follow_news(self) -> None:
+        await self._caught_up.wait()
+        await self._follow(NEWS, Start("end"), self._take_news)
+
+    async def _take_states(self, subscription: Subscription) -> None:
+        async for batch in subscription:
+            for record in batch.records:
+                self.board.apply(record.envelope, record.position.offset)
+                (self.tallies.apply if self._caught_up.is_set() else self.tallies.seed)(record.envelope)
+            if batch.caught_up:
+                self._caught_up.set()
+
+    async def _take_news(self, subscription: Subscription) -> None:
+        async for batch in subscription:
+            for record in batch.records:
+                self.board.apply(record.envelope, record.position.offset)
+                self.tallies.apply(record.envelope)
+
+    async def _follow(
+        self, topics: Sequence[str], start: Start, take: Callable[[Subscription], Awaitable[None]]
+    ) -> None:
+        """Follow until the log closes; when it fails, begin again from the newest values."""
+        while True:
+            try:
+                subscription = self._parts.log.subscribe(topics, start)
+                try:
+                    await take(subscription)
+                    return
+                finally:
+                    await subscription.close()
+            except LogClosed:
+                return
+            except EventLogError as error:
+                _log.warning("the admin port cannot follow the event log, trying again: %s", error)
+                await asyncio.sleep(RETRY)
+
+
+def _answering(operation: Operation) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        answer = await operation(request)
+        if isinstance(answer, Shape):
+            return web.Response(body=answer.model_dump_json(by_alias=True).encode(), content_type="application/json")
+        return answer
+
+    return handler
+
+
+def _tls(settings: AdminSettings) -> ssl.SSLContext | None:
+    if settings.certificate is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=settings.client_ca)
+    context.load_cert_chain(settings.certificate, settings.key)
+    if settings.client_ca is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context

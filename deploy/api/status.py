@@ -1,0 +1,230 @@
+"""A model's status from what was declared, wished, granted, observed and counted. Nothing here reads a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from deploy.api.shapes import (
+    Condition,
+    LastStart,
+    ModelState,
+    ModelStatus,
+    OverrideShape,
+    PhaseTime,
+)
+from events.types.decisions import WishDecided
+from events.types.grants import GrantDecided
+from events.types.models import ModelDeclared
+from events.types.replicas import PhaseSpan, ReplicasObserved, ReplicaState, ReplicaStatus
+from events.types.requests import Levels
+from events.units import Instant, format_instant
+
+GIVES_UP_AT: Final = 3
+"""Failed starts after which held requests fail with the reason (design §5), and the model says Failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of one model. Wish, grant and observation of another uid are void and count as None."""
+
+    declared: ModelDeclared
+    now: Instant
+    wish: WishDecided | None = None
+    grant: GrantDecided | None = None
+    observed: ReplicasObserved | None = None
+    levels: Levels | None = None
+    last_start: ReplicaStatus | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    state: ModelState
+    reason: str = ""
+    message: str = ""
+
+
+def model_status(facts: Facts) -> ModelStatus:
+    """The status of design §12, with the numbers behind it."""
+    facts = _without_void(facts)
+    replicas = facts.observed.replicas if facts.observed else ()
+    verdict = _verdict(facts, replicas)
+    observed, grant, levels = facts.observed, facts.grant, facts.levels
+    retry_at = observed.retry_at if observed and observed.failures else None
+    return ModelStatus(
+        state=verdict.state,
+        reason=verdict.reason,
+        message=verdict.message,
+        replicas=sum(replica.state is not ReplicaState.FAILED for replica in replicas),
+        ready_replicas=_count(replicas, ReplicaState.READY),
+        starting_replicas=_count(replicas, ReplicaState.STARTING),
+        draining_replicas=_count(replicas, ReplicaState.DRAINING) + _count(replicas, ReplicaState.STOPPING),
+        held_requests=levels.waiting if levels else None,
+        running_requests=levels.running if levels else None,
+        wish=facts.wish.replicas if facts.wish else None,
+        granted=_granted(grant),
+        shortage=None if grant is None else grant.shortage.replicas if grant.shortage else 0,
+        failures=observed.failures if observed else 0,
+        retry_at=format_instant(retry_at) if retry_at else None,
+        override=_override(facts),
+        last_start=start_of(facts.last_start) if facts.last_start else None,
+        conditions=_conditions(facts, verdict),
+    )
+
+
+def start_of(replica: ReplicaStatus) -> LastStart | None:
+    """A replica's start, phase by phase; None when no phase was recorded."""
+    if not replica.phases:
+        return None
+    ready_at = replica.ready_at
+    return LastStart(
+        replica=replica.replica,
+        ready_at=format_instant(ready_at) if ready_at else None,
+        seconds=round(ready_at - replica.phases[0].started_at, 6) if ready_at else None,
+        phases=phase_times(replica.phases),
+    )
+
+
+def phase_times(spans: Sequence[PhaseSpan]) -> list[PhaseTime]:
+    """Phases as they are shown."""
+    return [
+        PhaseTime(
+            phase=span.phase.value,
+            started_at=format_instant(span.started_at),
+            seconds=None if span.ended_at is None else round(span.ended_at - span.started_at, 6),
+        )
+        for span in spans
+    ]
+
+
+def _without_void(facts: Facts) -> Facts:
+    uid = facts.declared.uid
+    return Facts(
+        declared=facts.declared,
+        now=facts.now,
+        wish=facts.wish if facts.wish and facts.wish.uid == uid else None,
+        grant=facts.grant if facts.grant and facts.grant.uid == uid else None,
+        observed=facts.observed if facts.observed and facts.observed.uid == uid else None,
+        levels=facts.levels,
+        last_start=facts.last_start if facts.last_start and facts.last_start.uid == uid else None,
+    )
+
+
+def _verdict(facts: Facts, replicas: Sequence[ReplicaStatus]) -> _Verdict:
+    """The first of these that is so."""
+    if facts.declared.deleted:
+        left = sum(replica.state is not ReplicaState.FAILED for replica in replicas)
+        return _Verdict(ModelState.DRAINING, "Deleted", f"deleted; {_replicas(left)} left to drain")
+    if _count(replicas, ReplicaState.READY):
+        return _ready(facts)
+    if facts.observed and facts.observed.failures >= GIVES_UP_AT:
+        return _failed(ModelState.FAILED, facts, facts.observed)
+    if _count(replicas, ReplicaState.STARTING):
+        return _starting(facts, replicas)
+    return _waiting(facts) if _wanted(facts) else _idle(replicas)
+
+
+def _idle(replicas: Sequence[ReplicaStatus]) -> _Verdict:
+    if _count(replicas, ReplicaState.DRAINING) or _count(replicas, ReplicaState.STOPPING):
+        return _Verdict(ModelState.DRAINING, "ScaleIn", "the last replica finishes its requests and stops")
+    return _Verdict(ModelState.ZERO)
+
+
+def _failed(state: ModelState, facts: Facts, observed: ReplicasObserved) -> _Verdict:
+    return _Verdict(state, observed.reason or "StartFailed", _failure_message(facts, observed))
+
+
+def _ready(facts: Facts) -> _Verdict:
+    if facts.grant and facts.grant.shortage:
+        return _Verdict(ModelState.READY, "Shortage", facts.grant.shortage.message)
+    if facts.observed and facts.observed.failures:
+        return _failed(ModelState.READY, facts, facts.observed)
+    return _Verdict(ModelState.READY)
+
+
+def _starting(facts: Facts, replicas: Sequence[ReplicaStatus]) -> _Verdict:
+    newest = next(replica for replica in reversed(replicas) if replica.state is ReplicaState.STARTING)
+    phase = newest.phase.value if newest.phase else "start"
+    message = f"{newest.replica} is in phase {phase}"
+    if facts.observed and facts.observed.failures:
+        message += "; " + _failure_message(facts, facts.observed)
+    return _Verdict(ModelState.STARTING, phase.capitalize(), message)
+
+
+def _waiting(facts: Facts) -> _Verdict:
+    """Replicas are wanted and none starts yet: because of back-off, a shortage, or only because it was decided now."""
+    if facts.observed and facts.observed.failures:
+        return _Verdict(ModelState.STARTING, "BackOff", _failure_message(facts, facts.observed))
+    if facts.grant and facts.grant.shortage and not _granted(facts.grant):
+        return _Verdict(ModelState.STARTING, "Shortage", facts.grant.shortage.message)
+    if _granted(facts.grant):
+        return _Verdict(ModelState.STARTING, "Granted", f"{_replicas(_granted(facts.grant) or 0)} about to start")
+    return _Verdict(ModelState.STARTING, "Wished", "waiting for the allocator")
+
+
+def _wanted(facts: Facts) -> bool:
+    override = facts.declared.override
+    if override is not None and override.until > facts.now:
+        return override.replicas > 0
+    wished = facts.wish.replicas if facts.wish else 0
+    return bool(wished or _granted(facts.grant) or (facts.levels and facts.levels.waiting))
+
+
+def _failure_message(facts: Facts, observed: ReplicasObserved) -> str:
+    times = "once" if observed.failures == 1 else f"{observed.failures} times"
+    text = f"the start failed {times}"
+    if observed.message:
+        text += f": {observed.message}"
+    if observed.retry_at and observed.retry_at > facts.now:
+        text += f" (next try at {format_instant(observed.retry_at)})"
+    return text
+
+
+def _conditions(facts: Facts, verdict: _Verdict) -> list[Condition]:
+    observed, grant = facts.observed, facts.grant
+    ready = verdict.state is ModelState.READY
+    failed = observed is not None and observed.failures > 0
+    short = grant is not None and grant.shortage is not None
+    return [
+        Condition(
+            type="Ready",
+            status=_truth(None if observed is None else ready),
+            reason="" if ready else verdict.reason or "Zero",
+        ),
+        Condition(
+            type="Granted",
+            status=_truth(None if grant is None else not short),
+            reason="Shortage" if short else "",
+            message=grant.shortage.message if grant and grant.shortage else "",
+        ),
+        Condition(
+            type="Starts",
+            status=_truth(None if observed is None else not failed),
+            reason=observed.reason if observed and failed else "",
+            message=observed.message if observed and failed else "",
+        ),
+    ]
+
+
+def _override(facts: Facts) -> OverrideShape | None:
+    override = facts.declared.override
+    if override is None or override.until <= facts.now:
+        return None
+    return OverrideShape(replicas=override.replicas, until=format_instant(override.until), by=override.by)
+
+
+def _granted(grant: GrantDecided | None) -> int | None:
+    return None if grant is None else sum(not replica.drain for replica in grant.replicas)
+
+
+def _count(replicas: Sequence[ReplicaStatus], state: ReplicaState) -> int:
+    return sum(replica.state is state for replica in replicas)
+
+
+def _truth(value: bool | None) -> str:
+    return "Unknown" if value is None else str(value)
+
+
+def _replicas(count: int) -> str:
+    return "1 replica" if count == 1 else f"{count} replicas"
