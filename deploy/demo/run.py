@@ -1,0 +1,140 @@
+"""`relume demo`: runs the story on a real model, tells it in the terminal, writes the report."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from rich.console import Console
+from rich.table import Table
+
+from deploy.demo import report
+from deploy.demo.model import ModelUnavailable, ensure_model
+from deploy.demo.scenario import MODEL, Story, declaration
+from deploy.demo.server import Server, ServerFailed
+from deploy.demo.summary import Summary, phase_names, seconds
+from deploy.demo.traffic import ChatClient
+from deploy.demo.watch import PhaseChange, Watch
+from events.clock import SystemClock
+
+DEADLINE = 600.0
+"""Seconds that the whole demo may take, the download of the model not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """Where the report goes, and which model (None: the small one, fetched when needed)."""
+
+    out: Path
+    weights: Path | None = None
+
+
+def run(options: DemoOptions) -> int:
+    """Run the demo; 0 when every request was answered, the model grew and went back to zero."""
+    console = Console()
+    try:
+        with console.status("The small model (98 MB) is fetched once …"):
+            weights = options.weights or ensure_model()
+        summary = asyncio.run(_run(console, weights.resolve()))
+    except (ModelUnavailable, ServerFailed) as error:
+        Console(stderr=True).print(f"relume demo: {error}", style="red", markup=False)
+        return 1
+    except TimeoutError:
+        Console(stderr=True).print(f"relume demo: not done within {DEADLINE:.0f} s", style="red")
+        return 1
+    _show(console, summary)
+    page = report.write(summary, options.out)
+    console.print(f"\nReport: [bold]{page}[/bold] (chart.svg and summary.json beside it)")
+    whole = summary.failed == 0 and summary.seconds_to_zero is not None and summary.most_replicas > 1
+    return 0 if whole else 1
+
+
+async def _run(console: Console, weights: Path) -> Summary:
+    folder = Path(tempfile.mkdtemp(prefix="relume-demo-"))
+    server: Server | None = None
+    try:
+        manifest = folder / "model.yaml"
+        manifest.write_text(declaration(weights), encoding="utf-8")
+        server = Server(folder, ("-f", str(manifest)))
+        async with asyncio.timeout(DEADLINE):
+            await server.start()
+            console.print(f"gateway {server.gateway_url}   admin {server.admin_url}", style="dim")
+            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+                clock = SystemClock()
+                client = ChatClient(session, server.gateway_url, MODEL, clock)
+                watch = Watch(session, server.admin_url, MODEL, clock)
+                return await Story(session, client, watch, _Terminal(console)).tell(clock, server.admin_url)
+    finally:
+        if server is not None:
+            await server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Terminal:
+    """Tells the story line by line."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._in_text = False
+        self._last_level = ""
+
+    def chapter(self, title: str, text: str) -> None:
+        self._end_text()
+        self._console.print(f"\n[bold]{title}.[/bold] {text}")
+
+    def phase(self, change: PhaseChange) -> None:
+        self._end_text()
+        what = f"{change.state.lower()}{f', {change.phase}' if change.phase else ''}"
+        self._console.print(f"  {change.at:6.2f} s  {change.replica:<16} {what}", style="cyan", highlight=False)
+
+    def text(self, piece: str) -> None:
+        if not self._in_text:
+            self._console.print("  ", end="")
+            self._in_text = True
+        self._console.print(piece, end="", markup=False, highlight=False, soft_wrap=True)
+
+    def note(self, text: str) -> None:
+        self._end_text()
+        self._console.print(f"  {text}", style="yellow")
+
+    def level(self, status: dict[str, Any]) -> None:
+        line = (
+            f"{status['runningRequests'] or 0} running, {status['heldRequests'] or 0} held, "
+            f"{status['readyReplicas']} ready, {status['startingReplicas']} starting (wish {status['wish']})"
+        )
+        if line != self._last_level:
+            self._last_level = line
+            self._console.print(f"            {line}", style="dim", highlight=False)
+
+    def _end_text(self) -> None:
+        if self._in_text:
+            self._console.print()
+            self._in_text = False
+
+
+def _show(console: Console, summary: Summary) -> None:
+    clients = Table("", "requests", "p50", "p95", "p99", "worst", title="\nWhat clients saw", title_justify="left")
+    for name, row in (
+        ("first token, warm", summary.warm_first_token),
+        ("first token, burst", summary.burst_first_token),
+        ("held, burst", summary.burst_held),
+    ):
+        clients.add_row(name, str(row.count), *(seconds(value) for value in (row.p50, row.p95, row.p99, row.worst)))
+    console.print(clients)
+    names = phase_names(summary.starts)
+    table = Table("replica", *names, "in all", title="Starts, by phase", title_justify="left")
+    for start in summary.starts:
+        table.add_row(start.replica, *(seconds(start.phases.get(name)) for name in names), seconds(start.total))
+    console.print(table)
+    console.print(
+        f"From zero to the first token: [bold]{seconds(summary.cold.first_token)}[/bold]. "
+        f"{summary.answered} requests answered, {summary.failed} failed; at most {summary.most_replicas} replicas and "
+        f"{summary.most_held} held; back to zero {seconds(summary.seconds_to_zero)} after the last answer."
+    )
+    for failure in summary.failures:
+        console.print(f"  failed: {failure}", style="red", markup=False)
