@@ -234,6 +234,9 @@ class Meters:
                 self.tick_at = Instant(now + INTERVAL)
         return meter
 
+    def __contains__(self, key: MeterKey) -> bool:
+        return key in self._awake
+
     def levels(self, key: MeterKey) -> Levels:
         """What runs and waits now."""
         meter = self._awake.get(key)

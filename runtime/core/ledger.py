@@ -1,0 +1,120 @@
+"""Tickets and live leases, and what follows when a lease ends: does its slot settle, is its replica suspect, is a cold
+start over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from events.names import ModelName, ReplicaName
+from events.types.phases import ColdStartFinished
+from events.units import Instant, Seconds
+from runtime.core.model_slots import Activation, Declared, ModelSlots, ModelState
+from runtime.core.policy import Cancels
+from runtime.core.slots import SETTLE_TIME, ReplicaSlots, Settling
+from runtime.ports import Ending, Lease, Outcome, TicketRequest
+
+ON_TIME = Seconds(0.001)
+"""A lease that ends this much before its total budget has used it up: timers of two clocks differ by less."""
+
+
+class LeaseEnded(ValueError):
+    """A lease was given back that is not live: given back twice, or never granted. The caller's bug."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A request that waits; `wakes`: how often its model had woken when it came."""
+
+    wanted: TicketRequest
+    model: ModelSlots
+    wakes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A live lease and what it was granted for. `activation`: the cold start that its request waited for."""
+
+    lease: Lease
+    wanted: TicketRequest
+    model: ModelSlots
+    declared: Declared
+    replica: ReplicaSlots
+    granted_at: Instant
+    activation: Activation | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatus:
+    """How a model stands with this gateway: its state, requests that wait and run, ready replicas."""
+
+    model: ModelName
+    state: ModelState
+    held: int
+    running: int
+    ready: int
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """A replica whose running count would settle a slot."""
+
+    model: ModelName
+    replica: ReplicaName
+    host: str
+    port: int
+    path: str
+
+
+def overdue(live: Live, outcome: Outcome, now: Instant) -> bool:
+    """Whether the request used up its total budget: the replica should have been done."""
+    return outcome.ending is Ending.TIMED_OUT and now - live.granted_at >= live.declared.timeouts.total - ON_TIME
+
+
+def settling(live: Live, outcome: Outcome, now: Instant) -> Settling:
+    """How long the slot stays busy when the engine may still be at the request.
+
+    An engine that counts clears it by its count; `until` is when the replica is suspect instead. One that cannot be
+    asked is done soon if it cancels, else by the end of the request's total budget; if it has missed that one too,
+    after another.
+    """
+    total = live.declared.timeouts.total
+    counts = bool(live.replica.status.busy_path)
+    cancels = live.replica.cancels
+    cancelled = cancels is Cancels.ALWAYS or (cancels is Cancels.STREAMS and live.wanted.stream)
+    if overdue(live, outcome, now):
+        until = now + total
+    elif cancelled and not counts:
+        until = now + SETTLE_TIME
+    else:
+        until = max(live.granted_at + total, now + SETTLE_TIME)
+    return Settling(since=now, until=Instant(until), counts=counts, patience=total)
+
+
+def suspicion(live: Live, outcome: Outcome, now: Instant) -> str | None:
+    """Why the replica should be probed after this ending, or None."""
+    if outcome.ending is Ending.UNREACHABLE:
+        return "it could not be reached, or broke off before the first byte"
+    if outcome.ending is Ending.TIMED_OUT:
+        return "a request used up its total time" if overdue(live, outcome, now) else "it fell silent on a request"
+    return None
+
+
+def cold_start(live: Live, outcome: Outcome) -> ColdStartFinished | None:
+    """Told once an activation: of its first lease, or, when that one saw no byte, of the next that ends with one."""
+    activation = live.activation
+    if activation is None or activation.told or activation.lease not in (None, live.lease.id):
+        return None
+    if outcome.first_byte_at is None:
+        activation.lease = None
+        return None
+    activation.told = True
+    return ColdStartFinished(
+        model=live.model.name,
+        request=live.wanted.request,
+        replica=live.lease.replica,
+        arrived_at=live.wanted.arrived_at,
+        first_byte_at=outcome.first_byte_at,
+        sla_seconds=live.declared.cold_start.sla,
+        held_requests=activation.held,
+    )
