@@ -25,6 +25,14 @@ class LogClosed(EventLogError):
     """The log was closed while this call waited or before it was made."""
 
 
+class LogInUse(EventLogError):
+    """Another process has the log; only one may."""
+
+
+class LogCorrupt(EventLogError):
+    """What is there is not a log that this release can read. The message says what to do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
     """A place in the log. Offsets of one partition count up without going back; they may have gaps."""
@@ -117,6 +125,30 @@ class EventLog(Protocol):
 
     async def lag(self, group: str) -> Mapping[tuple[str, int], int]:
         """Records after the committed offset, by (topic, partition) that the group has committed in."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogStats:
+    """What a log has done since it was opened, in events, and what waits in it now."""
+
+    appended: int = 0
+    """Written, whether appended or offered."""
+    duplicates: int = 0
+    """Stood in the log already and were not written again."""
+    offered: int = 0
+    """Taken by `offer`."""
+    dropped: int = 0
+    """Refused by `offer` because its bound was reached, or lost with a log that could not be written."""
+    ignored: int = 0
+    """Of a newer release: skipped."""
+    rejected: int = 0
+    """Not readable: skipped, and told of in the dead letters."""
+    commits: int = 0
+    """Transactions."""
+    failures: int = 0
+    """Transactions that failed (disk full); their appenders were told."""
+    queue_depth: int = 0
+    """Events that wait to be written."""
 
 
 @dataclass(frozen=True, slots=True)
