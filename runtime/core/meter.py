@@ -9,10 +9,11 @@ models cost nothing. Every method takes constant time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from events.types.requests import Levels, RequestWindow
 from events.units import Instant, Seconds
+from runtime.core import sketch
 from runtime.core.sketch import SketchBuilder
 from runtime.ports import Ending, Outcome
 
@@ -21,6 +22,13 @@ INTERVAL = Seconds(1.0)
 
 BACKLOG_GROWTH = 1.5
 """An edge window goes out when this many times as many wait as the last window said (design §4: grown by half)."""
+
+
+COUNTS = (
+    "arrivals", "starts", "finishes", "failures", "refusals", "abandoned", "tokens_in", "tokens_out", "bytes_in",
+    "bytes_out",
+)  # fmt: skip
+"""The fields of a window that count what happened in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,3 +259,27 @@ class Meters:
             windows.append(meter.close(now, waiting(key)))
         self.tick_at = Instant(now + INTERVAL) if self._awake else None
         return windows
+
+
+def merged(earlier: RequestWindow, later: RequestWindow) -> RequestWindow:
+    """One window in place of two of the same revision, when the earlier one could not be sent.
+
+    Of one interval the later stands alone: it has grown out of the earlier.
+    """
+    if earlier.started_at == later.started_at:
+        return later
+    return replace(
+        later,
+        started_at=earlier.started_at,
+        running_seconds=earlier.running_seconds + later.running_seconds,
+        waiting_seconds=earlier.waiting_seconds + later.waiting_seconds,
+        peak=Levels(
+            running=max(earlier.peak.running, later.peak.running),
+            waiting=max(earlier.peak.waiting, later.peak.waiting),
+        ),
+        held=sketch.merged(earlier.held, later.held),
+        first_byte=sketch.merged(earlier.first_byte, later.first_byte),
+        total=sketch.merged(earlier.total, later.total),
+        edge=earlier.edge or later.edge,
+        **{name: getattr(earlier, name) + getattr(later, name) for name in COUNTS},
+    )

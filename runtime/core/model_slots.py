@@ -219,7 +219,8 @@ class ModelSlots:
     @property
     def over(self) -> bool:
         """Whether nothing is left of a model that is not declared."""
-        return self.declared is None and not self.observed.replicas and not self.running and not self.queue
+        observed = self.observed
+        return self.declared is None and not (observed.replicas or observed.failures or self.running)
 
     def _is_ours(self, uid: str) -> bool:
         return self.declared is not None and self.declared.uid == uid
