@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from events.kinds import value
 from events.units import Seconds
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ScalingPolicy:
     """How a model's replicas follow its demand. `target`: wanted concurrency a replica; `slots`: the most it bears."""
 

@@ -1,0 +1,86 @@
+"""Which gateways live, from their beats, so that a gateway's silence about a model can be understood.
+
+Silence is not death: a gateway that had requests and says no more is unknown, until there is proof that these requests
+are over. Proof is taken from the log alone (append times), never from how long this process has waited, except where
+nothing else can ever come: whoever cannot read the log must not think that everybody died (design §4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from events.units import Instant, Seconds
+
+DEAD_AFTER = Seconds(5.0)
+"""A gateway unseen for this long, while the log went on, is dead (design §4)."""
+
+SETTLED_AFTER = Seconds(3.0)
+"""A new start of a gateway counts once it has beaten for this long: the windows of what it has now are there by then
+(they come each second), also when its first window overtook its first beat."""
+
+QUIET_AFTER = Seconds(60.0)
+"""A living gateway sends a window each second while it has requests (design §4). After sixty beats without one, its
+closing window was lost: it has none."""
+
+FORGOTTEN_AFTER = Seconds(600.0)
+"""Requests of a gateway that never beats are over by now: the default total budget of a request is ten minutes."""
+
+GATEWAYS_KEPT = 1024
+"""Gateways remembered; the one unseen for longest makes room."""
+
+
+@dataclass(slots=True)
+class _Life:
+    boot: str
+    booted_at: Instant
+    seen_at: Instant
+
+
+class Gateways:
+    """Folds `relume.gateways`. Times are append times of the log."""
+
+    __slots__ = ("_lives", "_newest")
+
+    def __init__(self) -> None:
+        self._lives: dict[str, _Life] = {}
+        self._newest = Instant(0.0)
+
+    def passed(self, at: Instant) -> None:
+        """The log has gone on to this append time."""
+        self._newest = max(self._newest, at)
+
+    def beat(self, gateway: str, boot: str, at: Instant) -> bool:
+        """A gateway lives. True: it has started anew, so what it had before is gone."""
+        self.passed(at)
+        life = self._lives.get(gateway)
+        if life is None:
+            if len(self._lives) >= GATEWAYS_KEPT:
+                del self._lives[min(self._lives, key=lambda name: self._lives[name].seen_at)]
+            self._lives[gateway] = _Life(boot, at, at)
+            return True
+        life.seen_at = max(life.seen_at, at)
+        if life.boot == boot:
+            return False
+        life.boot, life.booted_at = boot, at
+        return True
+
+    def over(self, gateway: str, since: Instant, now: Instant) -> Instant | None:
+        """When the requests that a gateway had at `since` were surely over; None: they may run or wait still."""
+        life = self._lives.get(gateway)
+        if life is None:
+            return Instant(since + FORGOTTEN_AFTER) if now - since >= FORGOTTEN_AFTER else None
+        if life.booted_at > since and life.seen_at - life.booted_at >= SETTLED_AFTER:
+            return life.booted_at
+        if self._newest - life.seen_at > DEAD_AFTER:
+            return Instant(life.seen_at + DEAD_AFTER)
+        if life.seen_at - since >= QUIET_AFTER:
+            return Instant(since + QUIET_AFTER)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What is known besides a model: the gateways, and since when all requests are known (None: not yet read back)."""
+
+    gateways: Gateways
+    followed_since: Instant | None

@@ -1,0 +1,177 @@
+"""What a decision sees, remembers and says. Nothing here knows what a process or a GPU is.
+
+All of it is frozen and travels as JSON (`autoscaler.codec`), so that a decision can be taken again from its record.
+None means unknown, which is not zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+
+from autoscaler.core.policy import ScalingPolicy
+from events.kinds import value
+from events.types.shared import Amount, At, Count
+from events.units import Instant
+
+
+class Reason(StrEnum):
+    """Why a number is what it is. A decision lists its reasons in this order: demand, holds, descent, bounds."""
+
+    ACTIVATION = "Activation"
+    """Somebody waits and no replica is ready."""
+    BACKLOG = "Backlog"
+    """What runs and waits now needs more replicas."""
+    LOAD = "Load"
+    """Demand, averaged over the panic window, needs more replicas."""
+    REQUESTED = "Requested"
+    """Somebody asked that the model be awake."""
+    SIGNAL = "Signal"
+    """A number from outside needs more replicas."""
+    PANIC = "Panic"
+    """Demand was twice what there was: nothing is taken away for one stable window."""
+    STARTS_FAIL = "StartsFail"
+    """The last start failed: no more are asked for until one succeeds."""
+    HISTORY_UNREAD = "HistoryUnread"
+    """Past demand has not been read back yet: nothing is taken away."""
+    DEMAND_UNKNOWN = "DemandUnknown"
+    """A gateway fell silent while it had requests, or part of the window was lost: nothing is taken away."""
+    SIGNAL_STALE = "SignalStale"
+    """A number from outside has run out: nothing is taken away."""
+    STEADY = "Steady"
+    """Demand fits."""
+    KEEP_ALIVE = "KeepAlive"
+    """Nobody asks; what is idle lives on for the keep-alive."""
+    DESCENT = "Descent"
+    """Demand of the stable window needs fewer."""
+    STEP_LIMIT = "StepLimit"
+    """Fewer, but not more than half at once."""
+    IDLE = "Idle"
+    """Nobody has asked for the keep-alive."""
+    DELETED = "Deleted"
+    """The model is no longer declared."""
+    AT_LEAST_MIN = "AtLeastMin"
+    """`minReplicas` holds it up."""
+    AT_MOST_MAX = "AtMostMax"
+    """`maxReplicas` holds it down."""
+    POLICY_UNKNOWN = "PolicyUnknown"
+    """No policy has this name: the last wish stands."""
+    POLICY_FAILED = "PolicyFailed"
+    """The policy raised an error: the last wish stands."""
+
+
+REASON_RANK = {reason: rank for rank, reason in enumerate(Reason)}
+
+
+def in_order(reasons: set[Reason]) -> tuple[Reason, ...]:
+    """The reasons in the order of `Reason`."""
+    return tuple(sorted(reasons, key=REASON_RANK.__getitem__))
+
+
+@value
+class Replicas:
+    """A model's replicas by state. Starting ones are capacity that is on its way; draining ones are not.
+
+    `ready_in`, `all_ready_in`: expected seconds until the first and the last of those that start are ready.
+    """
+
+    ready: Count = 0
+    starting: Count = 0
+    draining: Count = 0
+    ready_in: Amount | None = None
+    all_ready_in: Amount | None = None
+
+
+@value
+class Demand:
+    """Who asks, summed over gateways.
+
+    `running`, `waiting`: requests now, as the newest windows say. `stable`, `panic`: concurrency (running + waiting)
+    averaged over time in the two windows. `oldest_waiting`: age in seconds. `last_active_at`: when something last ran,
+    waited or arrived. `silent`: gateways that fell silent while they had requests; `age`: seconds since the stalest
+    window of a gateway with requests; `coverage`: the part of the stable window for which there is data. `signal`:
+    replicas that numbers from outside need; `stale_signals`: how many of those numbers have run out.
+    """
+
+    running: Count = 0
+    waiting: Count = 0
+    stable: Amount | None = None
+    panic: Amount | None = None
+    oldest_waiting: Amount | None = None
+    earliest_deadline: At | None = None
+    last_active_at: At | None = None
+    arrivals_per_second: Amount = 0.0
+    seconds_per_request: Amount | None = None
+    silent: Count = 0
+    age: Amount | None = None
+    coverage: Amount = 1.0
+    signal: Amount = 0.0
+    stale_signals: Count = 0
+    changes_at: At | None = None
+
+
+@value
+class Memory:
+    """What the last decision remembered.
+
+    `panic_until`, `panic_floor`: the wish is at least `panic_floor` until then. `last_busy_at`: when somebody last
+    asked. `raised_at`, `lowered_at`: when demand last moved the wish up or down. `patience`: how often in a row a
+    descent was regretted; each time doubles the pause before the next. `floor`, `floor_until`: what an activation
+    asked for.
+    """
+
+    panic_until: At | None = None
+    panic_floor: Count = 0
+    last_busy_at: At | None = None
+    raised_at: At | None = None
+    lowered_at: At | None = None
+    patience: Count = 0
+    floor: Count = 0
+    floor_until: At | None = None
+
+
+@value
+class Snapshot:
+    """All that a decision about one model sees.
+
+    `wished`: the last wish, None when there is none on record. `floor`: replicas that activations ask for until
+    `floor_until`. `start_seconds`: how long a start is expected to take. `failures`, `retry_at`: failed starts since
+    the last success, and when the next is tried. `history_read`: past windows have been read back; what is known begins
+    at `followed_since`.
+    """
+
+    model: str
+    uid: str
+    revision: Count
+    taken_at: At
+    wished: Count | None
+    replicas: Replicas
+    demand: Demand
+    memory: Memory
+    floor: Count = 0
+    floor_until: At | None = None
+    start_seconds: Amount | None = None
+    failures: Count = 0
+    retry_at: At | None = None
+    history_read: bool = False
+    followed_since: At | None = None
+    deleted: bool = False
+
+
+@value
+class Decision:
+    """What should be. `again_at`: when to look again though nothing has happened (None: no need).
+
+    `marginal_gain` orders wishes of equal priority. `deadline`: after it the first of the held requests is in vain.
+    """
+
+    replicas: Count
+    reasons: tuple[Reason, ...]
+    memory: Memory
+    again_at: At | None = None
+    marginal_gain: Amount = 0.0
+    deadline: At | None = None
+
+
+Policy = Callable[[Snapshot, ScalingPolicy, Instant], Decision]
+"""How a policy decides: a pure function. It may give any number; `autoscaler.core.decide` holds it to the bounds."""

@@ -1,0 +1,1 @@
+"""Scaling policies: pure functions of a snapshot, a policy's numbers and now."""

@@ -1,0 +1,263 @@
+"""relume's policy, first complete form: wake on an edge, size on a level, descend by averages, in steps.
+
+The wish is absolute (demand ÷ target), so what is starting already is never asked for a second time, however long it
+takes. It rises in one step and at once: by what runs and waits now, by the average of the panic window, by what others
+ask for. It falls only when everything that speaks for more is known and silent: not in panic, not on unread history or
+missing data, not before a stable window has passed since the last move, not by more than half at once. The last
+replicas go when nobody has asked for the keep-alive. Nothing here caps the wish by what is free: that is the
+allocator's.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from autoscaler.core.model import Decision, Memory, Reason, Snapshot, in_order
+from autoscaler.core.policy import ScalingPolicy
+from events.units import Instant
+
+UP_TOLERANCE = 0.05
+"""An average asks for one replica more once it is above the target of those there are by this part of one replica's
+target. Absolute, not relative: HPA's relative 10 % leaves 64 replicas at 63 for ever. Covers the jitter of a window
+that is cut by another clock."""
+
+DOWN_BAND = 0.10
+"""One replica less is enough only if it leaves this part of its target free: the hysteresis against N ↔ N+1. HPA's
+tolerance, as a part of one replica."""
+
+PANIC_RATIO = 2
+"""Panic: demand needs this many times the replicas there are. Knative's `panic-threshold-percentage` 200."""
+
+STEP = 2
+"""A descent leaves at least 1/STEP of the replicas. Knative's `max-scale-down-rate` 2.0, but for each stable window
+instead of each two seconds."""
+
+REGRET = 2.0
+"""A rise within so many pauses after a descent regrets it. With `PATIENCE_MOST`: the exponential damping of route flaps
+(RFC 2439) in its simplest form."""
+
+PATIENCE_MOST = 4
+"""The pause between descents doubles at most so often: 16 stable windows."""
+
+LOOK_AGAIN = 5.0
+"""Seconds until a model that has requests is looked at again when it hears nothing: longer than the silence after which
+its demand is unknown."""
+
+EPSILON = 1e-6
+"""Rounding of averages; Knative rounds to six digits too."""
+
+
+class _Case:
+    """One decision in the making: what is seen, worked out once, and what will be remembered."""
+
+    __slots__ = (
+        "base", "capacity", "current", "demand", "floor", "floor_until", "idle_at", "last_busy_at", "level",
+        "lowered_at", "now", "panic_floor", "panic_until", "patience", "policy", "quiet", "raised_at", "snapshot",
+    )  # fmt: skip
+
+    def __init__(self, snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> None:
+        demand, memory, replicas = snapshot.demand, snapshot.memory, snapshot.replicas
+        self.snapshot, self.policy, self.now, self.demand = snapshot, policy, now, demand
+        self.level = demand.running + demand.waiting
+        self.capacity = replicas.ready + replicas.starting
+        self.current = self.capacity if snapshot.wished is None else snapshot.wished
+        self.raised_at, self.lowered_at, self.patience = memory.raised_at, memory.lowered_at, memory.patience
+        self.panic_until, self.panic_floor = memory.panic_until, memory.panic_floor
+        if self.panic_until is not None and now >= self.panic_until:
+            self.panic_until, self.panic_floor = None, 0
+        self._floors()
+        self.quiet = not (self.level or demand.silent or self.floor or demand.signal > 0)
+        self.last_busy_at = _later(demand.last_active_at, memory.last_busy_at)
+        since = snapshot.followed_since if self.last_busy_at is None else self.last_busy_at
+        self.idle_at = now if since is None else since + policy.keep_alive
+        self.base = max(policy.min_replicas, self.floor, _up(demand.signal, EPSILON))
+
+    def _floors(self) -> None:
+        """What activations ask for now; after a restart, from memory."""
+        snapshot, memory, now = self.snapshot, self.snapshot.memory, self.now
+        self.floor, self.floor_until = 0, None
+        if memory.floor_until is not None and now < memory.floor_until:
+            self.floor, self.floor_until = memory.floor, memory.floor_until
+        if snapshot.floor_until is not None and now < snapshot.floor_until and snapshot.floor >= self.floor:
+            self.floor, self.floor_until = snapshot.floor, snapshot.floor_until
+
+
+def decide(snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> Decision:
+    """How many replicas the model should have."""
+    case = _Case(snapshot, policy, now)
+    asked, why = _asked(case)
+    _panic(case, asked)
+    most = max(asked, case.base, case.panic_floor)
+    if most > case.current:
+        return _rise(case, most, why if most == asked else _other_reason(case, most))
+    if case.quiet and (case.current <= policy.min_replicas or _idle(case)):
+        return _rest(case)
+    held = _held(case) if case.current > case.base else None
+    if held is not None:
+        return _done(case, case.current, {held}, now + LOOK_AGAIN)
+    return _fall(case)
+
+
+def _asked(case: _Case) -> tuple[int, Reason]:
+    """Replicas that demand needs now: by its level, and by the panic window's average where there are replicas."""
+    if not case.level:
+        return 0, Reason.LOAD
+    target = case.policy.target
+    level = _up(case.level / target, EPSILON)
+    panic = case.demand.panic
+    if panic is not None and case.current:
+        average = _up(panic / target, UP_TOLERANCE)
+        if average > level:
+            return average, Reason.LOAD
+    return level, Reason.BACKLOG if case.demand.waiting else Reason.LOAD
+
+
+def _panic(case: _Case, asked: int) -> None:
+    """Enter or prolong panic when demand is far above what is ready or starting."""
+    if asked >= PANIC_RATIO * max(1, case.capacity):
+        case.panic_until = Instant(case.now + case.policy.stable_window)
+        case.panic_floor = max(case.panic_floor, min(asked, case.policy.max_replicas))
+
+
+def _other_reason(case: _Case, most: int) -> Reason:
+    """Why the wish must rise though demand alone does not ask for it."""
+    if most == case.policy.min_replicas:
+        return Reason.AT_LEAST_MIN
+    if most == case.floor:
+        return Reason.REQUESTED
+    return Reason.SIGNAL if most == case.base else Reason.PANIC
+
+
+def _rise(case: _Case, most: int, why: Reason) -> Decision:
+    """More, in one step; held back only by the bound and by starts that fail."""
+    reasons = {why}
+    if case.level and not case.snapshot.replicas.ready:
+        reasons.add(Reason.ACTIVATION)
+    if case.panic_until is not None:
+        reasons.add(Reason.PANIC)
+    replicas = min(most, case.policy.max_replicas)
+    if replicas < most:
+        reasons.add(Reason.AT_MOST_MAX)
+    at_least = max(case.current, 1)
+    if case.snapshot.failures and replicas > at_least:
+        replicas = at_least
+        reasons.add(Reason.STARTS_FAIL)
+    if replicas > case.current:
+        if case.current and case.lowered_at is not None:
+            regretted = case.now - case.lowered_at <= REGRET * _pause(case)
+            case.patience = min(PATIENCE_MOST, case.patience + 1) if regretted else max(0, case.patience - 1)
+        case.raised_at = case.now
+    return _done(case, replicas, reasons, case.now + LOOK_AGAIN)
+
+
+def _idle(case: _Case) -> bool:
+    """Whether nobody is known to have asked for the keep-alive: unknown is no proof."""
+    return case.now >= case.idle_at and case.snapshot.history_read
+
+
+def _rest(case: _Case) -> Decision:
+    """Nobody asks: what must be there stays."""
+    least = case.policy.min_replicas
+    case.panic_until, case.panic_floor, case.patience = None, 0, 0
+    reasons = {Reason.IDLE, Reason.AT_LEAST_MIN} if least else {Reason.IDLE}
+    return _done(case, least, reasons, None)
+
+
+def _held(case: _Case) -> Reason | None:
+    """What forbids taking anything away."""
+    if not case.snapshot.history_read:
+        return Reason.HISTORY_UNREAD
+    if case.demand.stable is None:
+        return Reason.DEMAND_UNKNOWN
+    return Reason.SIGNAL_STALE if case.demand.stale_signals else None
+
+
+def _fall(case: _Case) -> Decision:
+    """Fewer, if the stable window leaves room, in steps; else as many."""
+    now, current = case.now, case.current
+    if case.panic_until is not None and current > case.base:
+        return _done(case, current, {Reason.PANIC}, case.panic_until)
+    fit = _fit(case)
+    stable = case.demand.stable or 0.0
+    calm = {Reason.KEEP_ALIVE} if case.quiet and stable <= EPSILON else {_calm(case)}
+    if fit >= current:
+        # Averages fall by themselves once the windows have ended, and no event will tell.
+        waits = case.quiet and (current > max(1, case.base) or stable > EPSILON)
+        return _done(case, current, calm, now + max(1.0, case.policy.stable_window / 12) if waits else None)
+    moved_at = _later(case.raised_at, case.lowered_at)
+    if moved_at is not None and now < moved_at + _pause(case):
+        return _done(case, current, calm, moved_at + _pause(case))
+    replicas = max(fit, current - max(1, current // STEP))
+    case.lowered_at = now
+    reasons = {Reason.DESCENT} if replicas == fit else {Reason.DESCENT, Reason.STEP_LIMIT}
+    return _done(case, replicas, reasons, now + _pause(case) if replicas > fit else now + LOOK_AGAIN)
+
+
+def _fit(case: _Case) -> int:
+    """Fewest replicas that demand leaves room for; the last one stays until nobody has asked for the keep-alive."""
+    target = case.policy.target
+    average = max(case.demand.stable or 0.0, case.demand.panic or 0.0)
+    return max(1, case.base, _up(case.level / target, EPSILON), ceil(average / target + DOWN_BAND - EPSILON))
+
+
+def _calm(case: _Case) -> Reason:
+    """Why nothing changes while nothing presses."""
+    if case.current == case.floor:
+        return Reason.REQUESTED
+    return Reason.STEADY
+
+
+def _pause(case: _Case) -> float:
+    """Seconds between two moves before the second may be a descent."""
+    return case.policy.stable_window * (1 << case.patience)
+
+
+def _up(amount: float, tolerance: float) -> int:
+    """Replicas for an amount in replicas, rounded up, a small excess forgiven; something is at least one."""
+    return max(1, ceil(amount - tolerance)) if amount > EPSILON else 0
+
+
+def _later(one: float | None, other: float | None) -> Instant | None:
+    """The later of two instants that may be unknown."""
+    if one is None or other is None:
+        return Instant(other) if one is None and other is not None else None if one is None else Instant(one)
+    return Instant(max(one, other))
+
+
+def _done(case: _Case, replicas: int, reasons: set[Reason], again: float | None) -> Decision:
+    """The decision, with what it remembers, what one replica more is worth, and when to look again."""
+    memory = Memory(
+        panic_until=case.panic_until, panic_floor=case.panic_floor, last_busy_at=case.last_busy_at,
+        raised_at=case.raised_at, lowered_at=case.lowered_at, patience=case.patience,
+        floor=case.floor, floor_until=case.floor_until,
+    )  # fmt: skip
+    return Decision(
+        replicas=replicas,
+        reasons=in_order(reasons) if len(reasons) > 1 else tuple(reasons),
+        memory=memory,
+        again_at=_again(case, replicas, again),
+        marginal_gain=_gain(case),
+        deadline=case.demand.earliest_deadline if case.demand.waiting else None,
+    )
+
+
+def _again(case: _Case, replicas: int, again: float | None) -> Instant | None:
+    """The next instant at which something changes by time alone."""
+    times = [again, case.floor_until, case.demand.changes_at]
+    if case.level:
+        times.append(case.now + LOOK_AGAIN)
+    elif case.quiet and replicas > case.policy.min_replicas:
+        times.append(case.idle_at)
+    coming = [time for time in times if time is not None and time > case.now]
+    return Instant(min(coming)) if coming else None
+
+
+def _gain(case: _Case) -> float:
+    """Requests that one replica more would take and no other does, divided by the replicas there would then be.
+
+    The division is the proportional fairness of Kelly (1998): the first replica of a model weighs more than the tenth
+    of another.
+    """
+    target = case.policy.target
+    unserved = max(0.0, case.level - case.capacity * target)
+    return min(target, unserved) / (1 + case.capacity)

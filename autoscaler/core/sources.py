@@ -1,0 +1,76 @@
+"""The newest window of each gateway and revision of a model, and what they say together at one instant."""
+
+from __future__ import annotations
+
+from events.types.requests import RequestWindow
+from events.units import Instant, Seconds
+
+SILENCE = Seconds(3.0)
+"""A gateway that has requests sends a window each second (design §4); after three missed ones it is silent."""
+
+
+class Source:
+    """The newest window of one gateway and revision, and the instants in it moved to the log's time."""
+
+    __slots__ = (
+        "arrivals", "at", "deadline", "ended_at", "finishes", "gateway", "integral", "level", "oldest_at", "running",
+        "running_seconds", "started_at", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, window: RequestWindow, at: Instant) -> None:
+        """A source of which nothing was counted yet: its window begins, empty."""
+        self.gateway = window.gateway
+        self.started_at = self.ended_at = window.started_at
+        self.at = at
+        self.level = self.running = self.waiting = 0
+        self.integral = self.running_seconds = 0.0
+        self.arrivals = self.finishes = 0
+        self.oldest_at: float | None = None
+        self.deadline: float | None = None
+
+    def settle(self, window: RequestWindow, at: Instant) -> int:
+        """`window` is the newest from now on. Returns by how much the level rose."""
+        running, waiting = window.now.running, window.now.waiting
+        rose = running + waiting - self.level
+        self.level, self.running, self.waiting = running + waiting, running, waiting
+        self.started_at, self.ended_at, self.at = window.started_at, window.ended_at, at
+        self.integral = window.running_seconds + window.waiting_seconds
+        self.running_seconds = window.running_seconds
+        self.arrivals, self.finishes = window.arrivals, window.finishes + window.failures
+        oldest, deadline = window.oldest_waiting_since, window.earliest_deadline
+        self.oldest_at = None if oldest is None else at - max(0.0, window.ended_at - oldest)
+        self.deadline = None if deadline is None else at + deadline - window.ended_at
+        return rose
+
+
+class Levels:
+    """Sums over the sources of a model at one instant.
+
+    `since`: request-seconds that have gathered since the newest windows. `silent`: sources that should have spoken.
+    """
+
+    __slots__ = ("age", "deadline", "oldest", "running", "silent", "since", "waiting")
+
+    def __init__(self) -> None:
+        self.running = self.waiting = self.silent = 0
+        self.since = 0.0
+        self.age: float | None = None
+        self.oldest: float | None = None
+        self.deadline: Instant | None = None
+
+    def take(self, source: Source, now: Instant) -> None:
+        """Add a source that has requests."""
+        age = max(0.0, now - source.at)
+        if self.age is None or age > self.age:
+            self.age = age
+        if age > SILENCE:
+            self.silent += 1
+            return
+        self.running += source.running
+        self.waiting += source.waiting
+        self.since += source.level * age
+        if source.oldest_at is not None:
+            waited = max(0.0, now - source.oldest_at)
+            self.oldest = waited if self.oldest is None else max(self.oldest, waited)
+        if source.deadline is not None and (self.deadline is None or source.deadline < self.deadline):
+            self.deadline = Instant(source.deadline)

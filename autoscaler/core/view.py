@@ -1,0 +1,254 @@
+"""Everything that is known of one model, folded from events: what `snapshot` shows to the decision.
+
+Everything that carries another uid than the declaration is void. The newest window that comes before its declaration
+waits for it: topics have no order between them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autoscaler.core.gateways import World
+from autoscaler.core.model import Decision, Demand, Memory, Reason, Replicas, Snapshot
+from autoscaler.core.policy import ScalingPolicy
+from autoscaler.core.signals import NO_SIGNALS, Floors, Signals
+from autoscaler.core.windows import Windows
+from coldstart.core.estimate import StartEstimate
+from events.types.replicas import ReplicasObserved, ReplicaState, ReplicaStatus
+from events.types.requests import RequestWindow
+from events.units import Instant, Seconds
+
+LOOK_AT_GROWTH = 1.5
+"""A need that could not be met (bounds, failing starts) is looked at again at once when it has grown by half, as the
+gateways' edges do; smaller changes wait for the tick."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What the autoscaler needs of a declaration."""
+
+    uid: str
+    revision: int
+    policy: ScalingPolicy
+    deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The last wish on record."""
+
+    uid: str
+    revision: int
+    replicas: int
+    reasons: tuple[Reason, ...]
+    policy: ScalingPolicy | None
+    recorded_at: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class _Observed:
+    """A model's replicas, counted, at one instant. `first_ready_at`, `last_ready_at`: expected, of those that start."""
+
+    uid: str = ""
+    ready: int = 0
+    starting: int = 0
+    draining: int = 0
+    first_ready_at: Instant | None = None
+    last_ready_at: Instant | None = None
+    failures: int = 0
+    retry_at: Instant | None = None
+
+
+NOTHING = _Observed()
+
+
+class ModelView:
+    """Folds the events of one model. Times are append times of the log."""
+
+    __slots__ = (
+        "_ahead", "_estimate", "_floors", "_observed", "_signals", "_start_seconds", "_windows", "decided_at",
+        "declared", "enough", "last", "memory", "model", "wish",
+    )  # fmt: skip
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        self.declared: Declared | None = None
+        self.wish: Wish | None = None
+        self.memory = Memory()
+        self.last: Decision | None = None
+        self.decided_at = Instant(0.0)
+        self.enough = 0.0
+        """Requests that the last decision is good for: more of them, and a new decision is urgent."""
+        self._windows: Windows | None = None
+        self._signals: Signals | None = None
+        self._floors: Floors | None = None
+        self._observed = NOTHING
+        self._estimate: StartEstimate | None = None
+        self._start_seconds: Seconds | None = None
+        self._ahead: tuple[str, RequestWindow, Instant] | None = None
+
+    def declare(self, declared: Declared, at: Instant, world: World) -> None:
+        """A declaration; another uid is another model of the same name."""
+        was, self.declared = self.declared, declared
+        self.enough = 0.0
+        if was is not None and was.uid != declared.uid:
+            self._windows = self._signals = self._floors = self._estimate = self._start_seconds = None
+            self.wish, self.memory = None, Memory()
+        if self._windows is not None:
+            self._windows.resize(declared.policy.stable_window, declared.policy.panic_window, at)
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            self.window(*ahead, world)
+
+    def window(self, source: str, window: RequestWindow, at: Instant, world: World) -> bool:
+        """A gateway's window. True: the last decision is not good for what it tells."""
+        declared = self.declared
+        if declared is None or window.uid != declared.uid:
+            self._ahead = (source, window, at)
+            return False
+        self._demand(declared).window(source, window, at, world)
+        return self.pressed
+
+    def request(self, request: str, at: Instant, *, arrived: bool) -> bool:
+        """A foreign gateway's request arrived or finished. True as for `window`."""
+        if self.declared is None:
+            return False
+        windows = self._demand(self.declared)
+        if arrived:
+            windows.arrived(request, at)
+        else:
+            windows.finished(request, at)
+        return self.pressed
+
+    def activate(self, replicas: int, until: Instant | None, at: Instant) -> bool:
+        """Somebody asks for replicas. True: more than the last wish."""
+        if self.declared is None:
+            return False
+        self._floors = self._floors or Floors()
+        self._floors.ask(replicas, Instant(at + self.declared.policy.keep_alive) if until is None else until)
+        return self.wish is None or replicas > self.wish.replicas
+
+    def signal(self, name: str, amount: tuple[float, float | None], at: Instant, valid_for: Seconds) -> None:
+        """A number from outside: (value, target of one replica, None for the model's own)."""
+        if self.declared is not None:
+            self._signals = self._signals or Signals()
+            self._signals.measured(name, amount, at, valid_for)
+
+    def observe(self, observed: ReplicasObserved, at: Instant) -> None:
+        """The model's replicas, whole."""
+        by_state = dict.fromkeys(ReplicaState, 0)
+        starting: list[ReplicaStatus] = []
+        for status in observed.replicas:
+            by_state[status.state] += 1
+            if status.state is ReplicaState.STARTING:
+                starting.append(status)
+        if self._estimate is not None or by_state[ReplicaState.READY]:
+            self._estimate = self._estimate or StartEstimate()
+            self._estimate.fold(observed)
+            self._start_seconds = self._estimate.eta(at)
+        starting.sort(key=lambda status: status.created_at or at)
+        self._observed = _Observed(
+            uid=observed.uid,
+            ready=by_state[ReplicaState.READY],
+            starting=len(starting),
+            draining=by_state[ReplicaState.DRAINING] + by_state[ReplicaState.STOPPING],
+            first_ready_at=self._ready_at(starting[0], at) if starting else None,
+            last_ready_at=self._ready_at(starting[-1], at) if starting else None,
+            failures=observed.failures,
+            retry_at=None if observed.retry_at is None else Instant(observed.retry_at),
+        )
+        self.enough = 0.0
+
+    def adopt(self, wish: Wish, memory: Memory) -> None:
+        """The wish that stands in the log, from before this process."""
+        self.wish, self.memory = wish, memory
+
+    @property
+    def pressed(self) -> bool:
+        """Whether more runs and waits than the last decision is good for."""
+        return self._windows is not None and self._windows.level > self.enough
+
+    def snapshot(self, now: Instant, world: World) -> Snapshot | None:
+        """All that a decision sees; None before the model is declared."""
+        declared, wish = self.declared, self.wish
+        if declared is None:
+            return None
+        known = wish is not None and wish.uid == declared.uid
+        observed = self._observed if self._observed.uid == declared.uid else NOTHING
+        floor, floor_until = self._floors.now(now) if self._floors else (0, None)
+        return Snapshot(
+            model=self.model, uid=declared.uid, revision=declared.revision, taken_at=now,
+            wished=wish.replicas if wish is not None and known else None,
+            replicas=_counted(observed, now),
+            demand=self._measured(declared, now, world),
+            memory=self.memory if known else Memory(),
+            floor=floor, floor_until=floor_until,
+            start_seconds=self._start_seconds,
+            failures=observed.failures, retry_at=observed.retry_at,
+            history_read=world.followed_since is not None, followed_since=world.followed_since,
+            deleted=declared.deleted,
+        )  # fmt: skip
+
+    def changed(self, decision: Decision) -> bool:
+        """Whether a decision says anything that the wish on record does not."""
+        declared, wish = self.declared, self.wish
+        assert declared is not None
+        if wish is None or (wish.uid, wish.revision, wish.policy) != (declared.uid, declared.revision, declared.policy):
+            return True
+        return wish.replicas != decision.replicas or wish.reasons != decision.reasons
+
+    def recorded(self, decision: Decision, declared: Declared, at: Instant) -> None:
+        """The decision, taken for this declaration, stands in the log: it is the wish from now on."""
+        self.wish = Wish(declared.uid, declared.revision, decision.replicas, decision.reasons, declared.policy, at)
+        self.decided(decision, at)
+
+    def decided(self, decision: Decision, at: Instant) -> None:
+        """The decision stands, recorded or not: remember what it remembers."""
+        assert self.declared is not None
+        self.memory, self.last, self.decided_at = decision.memory, decision, at
+        level = self._windows.level if self._windows is not None else 0
+        met = decision.replicas * self.declared.policy.target
+        self.enough = met if level <= met else level * LOOK_AT_GROWTH
+
+    def _demand(self, declared: Declared) -> Windows:
+        if self._windows is None:
+            self._windows = Windows(declared.policy.stable_window, declared.policy.panic_window)
+        return self._windows
+
+    def _measured(self, declared: Declared, now: Instant, world: World) -> Demand:
+        signals = NO_SIGNALS
+        if self._signals is not None:
+            signals = self._signals.needed(now, declared.policy.target)
+            if not self._signals:
+                self._signals = None
+        if self._windows is None:
+            if signals is NO_SIGNALS:
+                return KNOWN_ZERO if world.followed_since is not None else UNKNOWN
+            self._demand(declared)
+        assert self._windows is not None
+        return self._windows.measure(now, world, signals)
+
+    def _ready_at(self, status: ReplicaStatus, at: Instant) -> Instant | None:
+        """When a starting replica is expected to be ready; None before a start of this model was seen to its end."""
+        left = self._estimate.eta(at, status.phases) if self._estimate is not None else None
+        return None if left is None else Instant(at + left)
+
+
+KNOWN_ZERO = Demand(stable=0.0, panic=0.0)
+UNKNOWN = Demand()
+
+
+def _counted(observed: _Observed, now: Instant) -> Replicas:
+    if observed is NOTHING:
+        return NO_REPLICAS
+    first, last = observed.first_ready_at, observed.last_ready_at
+    return Replicas(
+        ready=observed.ready,
+        starting=observed.starting,
+        draining=observed.draining,
+        ready_in=None if first is None else max(0.0, first - now),
+        all_ready_in=None if last is None else max(0.0, last - now),
+    )
+
+
+NO_REPLICAS = Replicas()

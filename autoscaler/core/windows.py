@@ -1,0 +1,254 @@
+"""A model's demand: `request.window`s of all gateways folded into levels now and averages over time.
+
+Rules of this file. Windows of several gateways add. A window with the same (source, revision, start) replaces the
+earlier one. Its place in time is the log's append time, so that a live run and a replay agree; lengths come from the
+gateway's own clock. Between two windows a gateway's last level stands, for at most `SILENCE`; after that its requests
+are unknown (they count in no level, and every average is None), until it speaks or `Gateways` proves that they are
+over. What is idle keeps nothing.
+"""
+
+from __future__ import annotations
+
+from math import exp
+
+from autoscaler.core.foreign import Foreign
+from autoscaler.core.gateways import World
+from autoscaler.core.model import Demand
+from autoscaler.core.rings import Ring
+from autoscaler.core.signals import Needed
+from autoscaler.core.sources import SILENCE, Levels, Source
+from events.types.requests import RequestWindow
+from events.units import Instant, Seconds
+
+STABLE_CELLS, PANIC_CELLS = 60, 12
+"""Cells of the two rings: at the default windows, 1 s (Knative's buckets) and 0.5 s each."""
+
+SOURCES_MOST = 256
+"""(Gateway, revision) pairs kept a model; the one that was heard least lately makes room."""
+
+RESET = Seconds(5.0)
+"""A window that ends this much before its predecessor comes from a clock that was set back, not from late delivery."""
+
+DUST = 1e-9
+"""Sums below this are rounding."""
+
+
+class Windows:
+    """Folds the demand of one model. Give it the append time of every event; `measure` at any later instant."""
+
+    __slots__ = (
+        "_arrivals", "_faded_at", "_finishes", "_foreign", "_foreign_at", "_hole", "_panic", "_panic_span",
+        "_running_seconds", "_sources", "_stable", "_stable_span", "last_active_at", "level",
+    )  # fmt: skip
+
+    def __init__(self, stable: Seconds, panic: Seconds) -> None:
+        self._stable_span, self._panic_span = stable, panic
+        self._stable: Ring | None = None
+        self._panic: Ring | None = None
+        self._sources: dict[tuple[str, int], Source] = {}
+        self._foreign: Foreign | None = None
+        self._foreign_at = Instant(0.0)
+        self._arrivals = self._finishes = self._running_seconds = 0.0
+        self._faded_at = Instant(0.0)
+        self._hole: tuple[float, float] | None = None
+        self.last_active_at: Instant | None = None
+        self.level = 0
+        """Requests that run and wait now."""
+
+    def resize(self, stable: Seconds, panic: Seconds, at: Instant) -> None:
+        """The model's windows have another length from `at` on: the levels stay, the averages must be measured anew."""
+        if (stable, panic) != (self._stable_span, self._panic_span):
+            self._stable_span, self._panic_span = stable, panic
+            if self._stable is not None:
+                self._hole = (at - stable, at)
+            self._stable = self._panic = None
+
+    def window(self, source: str, window: RequestWindow, at: Instant, world: World) -> None:
+        """Fold a window that was appended at `at`."""
+        if window.ended_at < window.started_at:
+            return
+        key = (source, window.revision)
+        was = self._sources.get(key)
+        if was is None:
+            was = self._enter(key, window, at)
+        elif window.ended_at < was.ended_at or at < was.at:
+            if was.ended_at - window.ended_at < RESET or at < was.at:
+                return
+            self.level -= self._sources.pop(key).level
+            was = self._enter(key, window, at)
+        self._account(was, window, at, world)
+        self.level += was.settle(window, at)
+
+    def arrived(self, request: str, at: Instant) -> None:
+        """A foreign gateway saw a request arrive."""
+        if self._foreign is None:
+            self._foreign = Foreign()
+        self._pass_foreign(at)
+        self.level += self._foreign.arrive(request, at)
+        self._active(at)
+
+    def finished(self, request: str, at: Instant) -> None:
+        """A foreign gateway saw a request finish."""
+        if self._foreign is not None:
+            self._pass_foreign(at)
+            self.level -= self._foreign.finish(request)
+            self._active(at)
+
+    def measure(self, now: Instant, world: World, signals: Needed) -> Demand:
+        """Demand at `now`, with what the signals need. Averages are None unless all of their window is known."""
+        self._pass_foreign(now)
+        levels = self._levels(now, world)
+        stable, panic = self._averages(now, levels)
+        known = world.followed_since is not None and not levels.silent
+        rate, seconds = self._rates(now)
+        coverage = 1.0 if self._hole is None else self._coverage(now)
+        demand = Demand(
+            running=levels.running + (len(self._foreign) if self._foreign else 0),
+            waiting=levels.waiting,
+            stable=stable if known and coverage == 1.0 else None,
+            panic=panic if known and not self._holed(now, self._panic_span) else None,
+            oldest_waiting=levels.oldest,
+            earliest_deadline=levels.deadline,
+            last_active_at=self.last_active_at,
+            arrivals_per_second=rate,
+            seconds_per_request=seconds,
+            silent=levels.silent,
+            age=levels.age,
+            coverage=coverage,
+            signal=signals.replicas,
+            stale_signals=signals.stale,
+            changes_at=signals.changes_at,
+        )
+        if not self.level and stable < DUST:
+            self._free()
+        return demand
+
+    # -- folding
+
+    def _enter(self, key: tuple[str, int], window: RequestWindow, at: Instant) -> Source:
+        if len(self._sources) >= SOURCES_MOST:
+            least = min(self._sources, key=lambda one: self._sources[one].at)
+            self.level -= self._sources.pop(least).level
+        made = self._sources[key] = Source(window, at)
+        return made
+
+    def _account(self, was: Source, window: RequestWindow, at: Instant, world: World) -> None:
+        """Add to the rings what this window tells beyond the source's last one."""
+        integral = window.running_seconds + window.waiting_seconds
+        arrivals, finishes, served = window.arrivals, window.finishes + window.failures, window.running_seconds
+        begin = window.started_at
+        if window.started_at == was.started_at:
+            integral, served = integral - was.integral, served - was.running_seconds
+            arrivals, finishes = arrivals - was.arrivals, finishes - was.finishes
+            begin = was.ended_at
+        elif window.started_at < was.ended_at:
+            part = (window.ended_at - was.ended_at) / (window.ended_at - window.started_at)
+            integral, served = integral * part, served * part
+            begin = was.ended_at
+        elif was.level:
+            self._bridge(was, window, at, world)
+        start = at - (window.ended_at - begin)
+        if integral > 0.0:
+            self._add(start, at, integral)
+        if integral > 0.0 or arrivals > 0 or window.now.running or window.now.waiting:
+            self._active(at)
+        self._fade(at)
+        self._arrivals += max(0, arrivals)
+        self._finishes += max(0, finishes)
+        self._running_seconds += max(0.0, served)
+
+    def _bridge(self, was: Source, window: RequestWindow, at: Instant, world: World) -> None:
+        """Windows are missing between the last one and this: fill a short gap with the last level, note a long one."""
+        start = at - (window.ended_at - window.started_at)
+        gap = min(window.started_at - was.ended_at, start - was.at)
+        if gap <= 0.0:
+            return
+        if gap <= SILENCE:
+            self._add(start - gap, start, gap * was.level)
+        elif world.gateways.over(was.gateway, was.at, at) is None:
+            begin = start - gap if self._hole is None else min(self._hole[0], start - gap)
+            self._hole = (begin, start)
+
+    def _add(self, start: float, end: float, amount: float) -> None:
+        if self._stable is None or self._panic is None:
+            self._stable = Ring(self._stable_span, STABLE_CELLS)
+            self._panic = Ring(self._panic_span, PANIC_CELLS)
+        self._stable.add(start, end, amount)
+        self._panic.add(start, end, amount)
+
+    def _active(self, at: Instant) -> None:
+        if self.last_active_at is None or at > self.last_active_at:
+            self.last_active_at = at
+
+    def _pass_foreign(self, now: Instant) -> None:
+        """Bring the integral of foreign requests up to now."""
+        foreign = self._foreign
+        if foreign is None:
+            return
+        before = len(foreign)
+        if before and now > self._foreign_at:
+            self._add(self._foreign_at, now, before * (now - self._foreign_at))
+            self._active(now)
+        self._foreign_at = max(now, self._foreign_at)
+        foreign.expire(now)
+        self.level -= before - len(foreign)
+
+    # -- measuring
+
+    def _levels(self, now: Instant, world: World) -> Levels:
+        levels = Levels()
+        for key, source in list(self._sources.items()):
+            if not source.level:
+                continue
+            if now - source.at > SILENCE:
+                over = world.gateways.over(source.gateway, source.at, now)
+                if over is not None:
+                    self.level -= self._sources.pop(key).level
+                    self._active(over)
+                    continue
+            levels.take(source, now)
+        if levels.running + levels.waiting:
+            self._active(now)
+        return levels
+
+    def _averages(self, now: Instant, levels: Levels) -> tuple[float, float]:
+        """What the rings hold and what has gathered since the newest windows, divided by the spans."""
+        stable = panic = levels.since
+        if self._stable is not None and self._panic is not None:
+            stable += self._stable.total(now)
+            panic += self._panic.total(now)
+        return stable / self._stable_span, panic / self._panic_span
+
+    def _rates(self, now: Instant) -> tuple[float, float | None]:
+        """Arrivals a second and seconds a request, over about the stable window."""
+        if not self._arrivals and not self._finishes:
+            return 0.0, None
+        self._fade(now)
+        seconds = self._running_seconds / self._finishes if self._finishes > 0.5 else None
+        return self._arrivals / self._stable_span, seconds
+
+    def _fade(self, now: Instant) -> None:
+        """Counts fade with the stable window as their time constant."""
+        if now > self._faded_at:
+            keep = exp(-(now - self._faded_at) / self._stable_span)
+            self._arrivals, self._finishes = self._arrivals * keep, self._finishes * keep
+            self._running_seconds *= keep
+            self._faded_at = now
+
+    def _holed(self, now: Instant, span: Seconds) -> bool:
+        return self._hole is not None and self._hole[1] > now - span
+
+    def _coverage(self, now: Instant) -> float:
+        if self._hole is None:
+            return 1.0
+        begin = max(self._hole[0], now - self._stable_span)
+        if self._hole[1] <= begin:
+            self._hole = None
+            return 1.0
+        return 1.0 - (self._hole[1] - begin) / self._stable_span
+
+    def _free(self) -> None:
+        """Idle for a whole stable window: keep nothing but when it was last active."""
+        self._sources.clear()
+        self._stable = self._panic = self._foreign = self._hole = None
+        self._arrivals = self._finishes = self._running_seconds = 0.0

@@ -1,0 +1,31 @@
+"""What the autoscaler reads of a declaration as it travels in `relume.models`."""
+
+from __future__ import annotations
+
+from pydantic import ConfigDict
+
+from autoscaler.core.view import Declared
+from autoscaler.spec import ScalingSpec
+from events.spec import Spec
+from events.types.models import ModelDeclared
+
+
+class _Slice(Spec):
+    """The autoscaler's part of `spec`; the rest belongs to others."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    slots: int
+    priority: int
+    scaling: ScalingSpec = ScalingSpec()
+
+
+def read_declaration(declared: ModelDeclared) -> Declared:
+    """Plain numbers of a declaration. ValueError when its spec cannot be read."""
+    part = _Slice.model_validate(declared.spec)
+    return Declared(
+        uid=declared.uid,
+        revision=declared.revision,
+        policy=part.scaling.resolve(slots=part.slots, priority=part.priority),
+        deleted=declared.deleted,
+    )
