@@ -107,4 +107,4 @@ class Heart:
                 await self._log.append([self._writer.envelope(self.says)])
         except (EventLogError, TimeoutError) as error:
             self.missed += 1
-            logger.warning("the event log did not take a beat: %s", error or "too slow")
+            logger.warning("the event log did not take a beat: %s", str(error) or "too slow")

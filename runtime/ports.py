@@ -13,6 +13,7 @@ from typing import Protocol
 
 from events.names import ModelName, ReplicaName
 from events.units import Instant, Seconds
+from runtime.core.hot import record
 from runtime.core.policy import Cancels, Heartbeat, Timeouts
 
 
@@ -50,7 +51,7 @@ class ModelRoute:
     """SSE comments while a streamed request is held; None: the model does not allow it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TicketRequest:
     """A request that wants a slot. `arrived_at` and `deadline` never change, also when it comes back to try again."""
 
@@ -65,7 +66,7 @@ class TicketRequest:
     """0 at first; counted up by the gateway when an unreachable replica sends the request back for another try."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Lease:
     """A slot in use by one request; given back exactly once."""
 
@@ -92,7 +93,7 @@ class Ending(StrEnum):
     TIMED_OUT = "timed_out"  # first-byte, idle or total budget ran out
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Outcome:
     """What the gateway knows when it gives a lease back.
 

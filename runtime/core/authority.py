@@ -19,7 +19,7 @@ from runtime.core import admission, ledger
 from runtime.core.aliases import Names
 from runtime.core.commands import Command, Drained, Grant, Refuse, SendWindow, Suspect, TellColdStart
 from runtime.core.ledger import LeaseEnded, Live, ModelStatus, Poll, Ticket
-from runtime.core.meter import NOBODY_WAITS, MeterKey, Meters, Waiting
+from runtime.core.meter import NOBODY_WAITS, Meter, MeterKey, Meters, Waiting
 from runtime.core.model_slots import Declared, ModelSlots
 from runtime.core.slots import ReplicaSlots
 from runtime.ports import Ending, Lease, Outcome, Progress, Refusal, TicketRequest
@@ -51,13 +51,15 @@ class Authority:
         out: list[Command] = []
         model = self._known(declared.model)
         before = model.declared
+        waiting: Meter | None = None
         if before is not None and before.uid != declared.uid:
             self._refuse_all(model, model.queue.clear(), admission.deleted_model(model.name), now, out)
         elif before is not None and before.revision != declared.revision and model.queue:
-            waiting = self._meters.get(_key(before), now)
-            waiting.move_waiting(self._meters.get(_key(declared), now), now)
+            waiting = self._meters.get(model.key, now)
         self._names.learn(declared)
         model.declare(declared)
+        if waiting is not None:
+            waiting.move_waiting(self._meters.get(model.key, now), now)
         self._serve(model, now, out)
         self._edge(model, now, out)
         return out
@@ -106,19 +108,19 @@ class Authority:
         model = self._models.get(wanted.model)
         if model is None or model.declared is None:
             return [Refuse(wanted.request, admission.unknown_model(wanted.model))]
-        meter = self._meters.get(_key(model.declared), now)
+        meter = self._meters.get(model.key, now)
         if not wanted.attempt:
             meter.arrive(now)
-        refusal: Refusal | None = None
         replica = None if model.queue or self._closed else model.pool.least_loaded()
         if replica is not None:
             self._grant(Ticket(wanted, model, model.wakes), replica, now, out)
         else:
-            refusal = admission.shutting_down() if self._closed else self._hold(model, wanted, now)
-        if refusal is not None:
-            meter.refuse(now)
-            out.append(Refuse(wanted.request, refusal))
-        self._edge(model, now, out)
+            refusal = admission.shutting_down() if self._closed else self._hold(model, wanted, meter, now)
+            if refusal is not None:
+                meter.refuse(now)
+                out.append(Refuse(wanted.request, refusal))
+        if meter.edge:
+            out.append(SendWindow(meter.window(now, self._waiting(model.key), edge=True)))
         return out
 
     def leave(self, request: str, now: Instant) -> list[Command]:
@@ -126,7 +128,7 @@ class Authority:
         ticket = self._tickets.pop(request, None)
         if ticket is not None and ticket.model.declared is not None:
             ticket.model.queue.cancel(request)
-            meter = self._meters.get(_key(ticket.model.declared), now)
+            meter = self._meters.get(ticket.model.key, now)
             meter.unwait(now)
             meter.abandon(now)
         return []
@@ -139,19 +141,19 @@ class Authority:
         out: list[Command] = []
         model, replica = live.model, live.replica
         model.running -= 1
-        meter = self._meters.get(MeterKey(model.name, live.declared.uid, live.lease.revision), now)
-        meter.finish(now, live.wanted.arrived_at, outcome)
+        live.meter.finish(now, live.wanted.arrived_at, outcome)
         if outcome.engine_done:
             replica.release(lease)
         else:
             replica.settle(lease, ledger.settling(live, outcome, now))
         if not replica.gone:
             self._after(live, outcome, now, out)
-        finished = ledger.cold_start(live, outcome)
-        if finished is not None:
+        if live.activation is not None and (finished := ledger.cold_start(live, live.activation, outcome)) is not None:
             out.append(TellColdStart(finished))
-        self._serve(model, now, out)
-        self._drop_if_over(model)
+        if model.queue:
+            self._serve(model, now, out)
+        elif model.declared is None:
+            self._drop_if_over(model)
         return out
 
     def progress(self, request: str, now: Instant) -> Progress | None:
@@ -237,7 +239,7 @@ class Authority:
             model = self._models[name] = ModelSlots(name, self._budget)
         return model
 
-    def _hold(self, model: ModelSlots, wanted: TicketRequest, now: Instant) -> Refusal | None:
+    def _hold(self, model: ModelSlots, wanted: TicketRequest, meter: Meter, now: Instant) -> Refusal | None:
         """Let a request wait, or say why it may not."""
         deadline = Instant(min(wanted.deadline, wanted.arrived_at + model.queue.policy.max_wait))
         if not model.ready and deadline > now:
@@ -248,9 +250,8 @@ class Authority:
         why = model.queue.push(held, now, returning=wanted.attempt > 0)
         if why is not None:
             return admission.cannot_hold(model, held, why, now)
-        assert model.declared is not None
         self._tickets[wanted.request] = Ticket(wanted, model, model.wakes)
-        self._meters.get(_key(model.declared), now).wait(now)
+        meter.wait(now)
         if model.alarm_at is None or deadline < model.alarm_at:
             self._arm(model)
         return None
@@ -259,7 +260,7 @@ class Authority:
         """Give free slots to whoever waits."""
         if not model.queue or model.declared is None:
             return
-        meter = self._meters.get(_key(model.declared), now)
+        meter = self._meters.get(model.key, now)
         while (replica := model.pool.least_loaded()) is not None and (held := model.queue.pop()) is not None:
             ticket = self._tickets.pop(held.request)
             meter.unwait(now)
@@ -269,29 +270,33 @@ class Authority:
     def _grant(self, ticket: Ticket, replica: ReplicaSlots, now: Instant, out: list[Command]) -> None:
         model, wanted = ticket.model, ticket.wanted
         assert model.declared is not None
-        self._last_lease += 1
+        self._last_lease = lease_id = self._last_lease + 1
         cold = model.wakes > ticket.wakes
-        held = max(0.0, now - wanted.arrived_at)
+        held = now - wanted.arrived_at
+        host, port = replica.address
+        revision = replica.status.revision
         lease = Lease(
-            id=self._last_lease,
+            id=lease_id,
             request=wanted.request,
             model=model.name,
             replica=replica.name,
-            revision=replica.status.revision,
-            host=replica.address[0],
-            port=replica.address[1],
+            revision=revision,
+            host=host,
+            port=port,
             cancels=replica.cancels,
-            held_seconds=Seconds(held),
+            held_seconds=Seconds(max(0.0, held)),
             cold=cold,
         )
         activation = model.activation if cold else None
         if activation is not None and activation.lease is None:
-            activation.lease = lease.id
-        replica.lease(lease.id, now)
+            activation.lease = lease_id
+        replica.lease(lease_id, now)
         model.pool.changed(replica)
         model.running += 1
-        self._live[lease.id] = Live(lease, wanted, model, model.declared, replica, now, activation)
-        self._meters.get(MeterKey(model.name, model.declared.uid, lease.revision), now).start(now, held)
+        key = model.key if revision == model.key.revision else MeterKey(model.name, model.key.uid, revision)
+        meter = self._meters.get(key, now)
+        meter.start(now, held)
+        self._live[lease_id] = Live(lease, wanted, model, model.declared, replica, now, meter, activation)
         out.append(Grant(lease))
 
     def _refuse_all(
@@ -300,7 +305,7 @@ class Authority:
         assert model.declared is not None
         for held in gone:
             del self._tickets[held.request]
-            meter = self._meters.get(_key(model.declared), now)
+            meter = self._meters.get(model.key, now)
             meter.unwait(now)
             meter.refuse(now)
             out.append(Refuse(held.request, refusal))
@@ -308,17 +313,18 @@ class Authority:
     def _after(self, live: Live, outcome: Outcome, now: Instant, out: list[Command]) -> None:
         """A lease on a replica that is still there has ended."""
         model, replica = live.model, live.replica
-        reason = ledger.suspicion(live, outcome, now)
-        if reason is not None and replica.quarantined_until is None:
-            out.append(Suspect(model.name, replica.name, reason))
-        if outcome.ending is Ending.UNREACHABLE:
-            replica.quarantined_until = Instant(now + QUARANTINE)
-            model.refresh(now)
-        model.pool.changed(replica)
-        if not outcome.engine_done and replica.status.busy_path:
-            self._asked[model.name, replica.name] = (model, replica)
-        if not outcome.engine_done or replica.quarantined_until is not None:
+        if outcome.ending is Ending.UNREACHABLE or outcome.ending is Ending.TIMED_OUT:
+            if replica.quarantined_until is None:
+                out.append(Suspect(model.name, replica.name, ledger.suspicion(live, outcome, now)))
+            if outcome.ending is Ending.UNREACHABLE:
+                replica.quarantined_until = Instant(now + QUARANTINE)
+                model.refresh(now)
+                self._arm(model)
+        if not outcome.engine_done:
+            if replica.status.busy_path:
+                self._asked[model.name, replica.name] = (model, replica)
             self._arm(model)
+        model.pool.changed(replica)
         self._tell_drained(model, replica, out)
 
     def _look(self, model: ModelSlots, now: Instant, out: list[Command]) -> None:
@@ -348,11 +354,8 @@ class Authority:
 
     def _edge(self, model: ModelSlots, now: Instant, out: list[Command]) -> None:
         """Tell at once of first activity, of the first that waits, of a backlog that has grown by half."""
-        if model.declared is None:
-            return
-        key = _key(model.declared)
-        if key in self._meters and (meter := self._meters.get(key, now)).edge:
-            out.append(SendWindow(meter.window(now, self._waiting(key), edge=True)))
+        if model.key in self._meters and (meter := self._meters.get(model.key, now)).edge:
+            out.append(SendWindow(meter.window(now, self._waiting(model.key), edge=True)))
 
     def _waiting(self, key: MeterKey) -> Waiting:
         model = self._models.get(key.model)
@@ -370,10 +373,6 @@ class Authority:
     def _drop_if_over(self, model: ModelSlots) -> None:
         if model.over:
             self._models.pop(model.name, None)
-
-
-def _key(declared: Declared) -> MeterKey:
-    return MeterKey(declared.model, declared.uid, declared.revision)
 
 
 def _quarantine_over(replica: ReplicaSlots, now: Instant) -> bool:

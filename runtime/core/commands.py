@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from events.names import ModelName, ReplicaName
 from events.types.phases import ColdStartFinished
 from events.types.requests import RequestWindow
+from runtime.core.hot import record
 from runtime.ports import Lease, Refusal
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Grant:
     """Tell the request that a slot is its own."""
 

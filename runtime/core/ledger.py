@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from events.names import ModelName, ReplicaName
 from events.types.phases import ColdStartFinished
 from events.units import Instant, Seconds
+from runtime.core.hot import record
+from runtime.core.meter import Meter
 from runtime.core.model_slots import Activation, Declared, ModelSlots, ModelState
 from runtime.core.policy import Cancels
 from runtime.core.slots import SETTLE_TIME, ReplicaSlots, Settling
@@ -21,7 +23,7 @@ class LeaseEnded(ValueError):
     """A lease was given back that is not live: given back twice, or never granted. The caller's bug."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ticket:
     """A request that waits; `wakes`: how often its model had woken when it came."""
 
@@ -30,7 +32,7 @@ class Ticket:
     wakes: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Live:
     """A live lease and what it was granted for. `activation`: the cold start that its request waited for."""
 
@@ -40,6 +42,7 @@ class Live:
     declared: Declared
     replica: ReplicaSlots
     granted_at: Instant
+    meter: Meter
     activation: Activation | None
 
 
@@ -91,19 +94,16 @@ def settling(live: Live, outcome: Outcome, now: Instant) -> Settling:
     return Settling(since=now, until=Instant(until), counts=counts, patience=total)
 
 
-def suspicion(live: Live, outcome: Outcome, now: Instant) -> str | None:
-    """Why the replica should be probed after this ending, or None."""
+def suspicion(live: Live, outcome: Outcome, now: Instant) -> str:
+    """Why the replica should be probed after a request that could not reach it or timed out."""
     if outcome.ending is Ending.UNREACHABLE:
         return "it could not be reached, or broke off before the first byte"
-    if outcome.ending is Ending.TIMED_OUT:
-        return "a request used up its total time" if overdue(live, outcome, now) else "it fell silent on a request"
-    return None
+    return "a request used up its total time" if overdue(live, outcome, now) else "it fell silent on a request"
 
 
-def cold_start(live: Live, outcome: Outcome) -> ColdStartFinished | None:
+def cold_start(live: Live, activation: Activation, outcome: Outcome) -> ColdStartFinished | None:
     """Told once an activation: of its first lease, or, when that one saw no byte, of the next that ends with one."""
-    activation = live.activation
-    if activation is None or activation.told or activation.lease not in (None, live.lease.id):
+    if activation.told or activation.lease not in (None, live.lease.id):
         return None
     if outcome.first_byte_at is None:
         activation.lease = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from events.types.requests import Levels, RequestWindow
 from events.units import Instant, Seconds
@@ -42,8 +43,7 @@ class Waiting:
 NOBODY_WAITS = Waiting()
 
 
-@dataclass(frozen=True, slots=True)
-class MeterKey:
+class MeterKey(NamedTuple):
     """Whose demand a meter measures."""
 
     model: str
@@ -208,16 +208,19 @@ class Meter:
 
     def _touch(self, now: Instant) -> Interval:
         """Something happens now."""
-        self._pass(now)
-        self._interval.quiet = False
-        return self._interval
+        if now > self._last:
+            self._pass(now)
+        interval = self._interval
+        interval.quiet = False
+        return interval
 
     def _pass(self, now: Instant) -> None:
         """Bring the integrals up to now."""
         passed = now - self._last
         if passed > 0:
-            self._interval.running_seconds += self.running * passed
-            self._interval.waiting_seconds += self.waiting * passed
+            interval = self._interval
+            interval.running_seconds += self.running * passed
+            interval.waiting_seconds += self.waiting * passed
             self._last = now
 
 

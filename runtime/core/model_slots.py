@@ -12,6 +12,7 @@ from coldstart.core.policy import ColdStartPolicy, HoldPolicy
 from events.names import ModelName
 from events.types.replicas import Phase, ReplicasObserved, ReplicaState, ReplicaStatus
 from events.units import Bytes, Instant, Seconds
+from runtime.core.meter import MeterKey
 from runtime.core.policy import Timeouts
 from runtime.core.slots import ReplicaSlots, SlotPool, instance_of
 
@@ -57,13 +58,15 @@ class ModelSlots:
     """Slots, queue and start estimate of one model. `declared` None: not declared (yet, or any more)."""
 
     __slots__ = (
-        "_ready_at", "activation", "alarm_at", "declared", "drain_rate", "estimate", "name", "observed", "pool",
-        "queue", "ready", "replicas", "running", "wakes",
+        "_ready_at", "activation", "alarm_at", "declared", "drain_rate", "estimate", "key", "name", "observed",
+        "pool", "queue", "ready", "replicas", "running", "wakes",
     )  # fmt: skip
 
     def __init__(self, name: ModelName, budget: HoldBudget) -> None:
         self.name = name
         self.declared: Declared | None = None
+        self.key = MeterKey(name, "", 0)
+        """Of the meter of the declared revision."""
         self.observed = _NOTHING_OBSERVED
         self.replicas: dict[str, ReplicaSlots] = {}
         """Replicas that may have leases: the ready and the draining ones, of any uid and revision."""
@@ -90,6 +93,7 @@ class ModelSlots:
             self.drain_rate = DrainRate()
             self.activation = None
         self.declared = declared
+        self.key = MeterKey(self.name, "", 0) if declared is None else _key(declared)
         self.queue.policy = _NO_HOLD if declared is None else declared.cold_start.hold
         self._learn()
         self.refresh(None)
@@ -228,3 +232,7 @@ class ModelSlots:
     def _learn(self) -> None:
         if self._is_ours(self.observed.uid):
             self.estimate.fold(self.observed)
+
+
+def _key(declared: Declared) -> MeterKey:
+    return MeterKey(declared.model, declared.uid, declared.revision)

@@ -22,10 +22,14 @@ SMALLEST = 1e-6
 LARGEST = 1e6
 """Seconds below and above which values share the outermost bucket: a microsecond, eleven days. At most 278 buckets."""
 
+_SMALLEST_BUCKET = math.ceil(math.log(SMALLEST) / _LOG_GROWTH)
+
 
 def bucket_of(seconds: float) -> int:
     """The bucket of a value: the `i` with GROWTH^(i-1) < value <= GROWTH^i."""
-    return math.ceil(math.log(min(max(seconds, SMALLEST), LARGEST)) / _LOG_GROWTH)
+    if seconds <= SMALLEST:
+        return _SMALLEST_BUCKET
+    return math.ceil(math.log(min(LARGEST, seconds)) / _LOG_GROWTH)
 
 
 def value_of(bucket: int) -> Seconds:
@@ -48,7 +52,8 @@ class SketchBuilder:
         bucket = bucket_of(seconds)
         self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
         self._count += 1
-        self._sum += max(0.0, seconds)
+        if seconds > 0:
+            self._sum += seconds
 
     def merge(self, other: Sketch) -> None:
         """All values of another sketch."""

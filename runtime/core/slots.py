@@ -59,12 +59,13 @@ class ReplicaSlots:
     """The slots of one life of one replica."""
 
     __slots__ = (
-        "address", "cancels", "drained", "gone", "instance", "leases", "quarantined_until", "settling", "status",
-        "version",
+        "address", "cancels", "drained", "gone", "instance", "leases", "name", "quarantined_until", "settling",
+        "status", "version",
     )  # fmt: skip
 
     def __init__(self, status: ReplicaStatus) -> None:
         self.status = status
+        self.name = ReplicaName(status.replica)
         self.instance = instance_of(status)
         host, _, port = status.address.rpartition(":")
         self.address = (host.strip("[]"), int(port))
@@ -79,10 +80,6 @@ class ReplicaSlots:
         self.gone = False
         self.version = 0
         """Goes up with every change of load: an older entry in a `SlotPool` is stale."""
-
-    @property
-    def name(self) -> ReplicaName:
-        return ReplicaName(self.status.replica)
 
     @property
     def busy(self) -> int:
@@ -100,8 +97,8 @@ class ReplicaSlots:
 
     def lease(self, lease: int, now: Instant) -> None:
         """Take a slot."""
-        assert self.busy < self.status.slots, "a slot was sold twice"
         self.leases[lease] = now
+        assert len(self.leases) + len(self.settling) <= self.status.slots, "a slot was sold twice"
 
     def release(self, lease: int) -> None:
         """The lease has ended and the engine is done: the slot is free."""
@@ -198,4 +195,5 @@ class SlotPool:
 
 
 def _entry(replica: ReplicaSlots) -> tuple[float, str, int, ReplicaSlots]:
-    return (replica.busy / replica.status.slots, replica.name, replica.version, replica)
+    share = (len(replica.leases) + len(replica.settling)) / replica.status.slots
+    return (share, replica.name, replica.version, replica)
