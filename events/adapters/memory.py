@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from events.adapters.counters import Counters
-from events.adapters.hub import Hub
+from events.adapters.hub import BUFFER, Hub
 from events.adapters.store import Chunk, Place
 from events.clock import Clock
 from events.codec import BinaryEvent, Ignored, Rejected
@@ -60,7 +60,9 @@ class _Partition:
 class MemoryEventLog:
     """See `events.log.EventLog`. An async context manager; or call `open` and `close`."""
 
-    def __init__(self, clock: Clock, partitions: int = 1, keep: int = 100_000) -> None:
+    def __init__(
+        self, clock: Clock, partitions: int = 1, keep: int = 100_000, *, subscriber_bound: int = BUFFER
+    ) -> None:
         if partitions < 1 or keep < 1:
             raise ValueError(f"partitions and keep must be at least 1, got {partitions} and {keep}")
         self._clock = clock
@@ -70,7 +72,7 @@ class MemoryEventLog:
         self._seen: dict[tuple[str, str], Position] = {}
         self._committed: dict[str, dict[Place, int]] = {}
         self._counters = Counters()
-        self._hub = Hub(self, partitions)
+        self._hub = Hub(self, partitions, subscriber_bound)
         self._closed = False
 
     async def open(self) -> None:

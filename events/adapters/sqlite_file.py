@@ -110,11 +110,11 @@ def prepare(path: Path, partitions: int, max_bytes: int | None) -> sqlite3.Conne
 def _make_or_check(connection: sqlite3.Connection, path: Path, partitions: int) -> None:
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version == 0 and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
-        connection.executescript(
-            f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};"
-            "INSERT INTO meta VALUES ('partitions', 0); COMMIT;"
-        )
-        connection.execute("UPDATE meta SET value = ? WHERE name = 'partitions'", (partitions,))
+        connection.executescript("BEGIN IMMEDIATE;" + SCHEMA)
+        connection.execute("INSERT INTO meta VALUES ('partitions', ?)", (partitions,))
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("COMMIT")
         return
     if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
         raise LogCorrupt(f"{path} is a database of another program: give another path")
