@@ -38,6 +38,7 @@ class ModelBoard:
     grant: GrantDecided | None = None
     observed: ReplicasObserved | None = None
     last_start: ReplicaStatus | None = None
+    start_seconds: float | None = None
     windows: dict[str, RequestWindow] = field(default_factory=dict)
 
     @property
@@ -122,7 +123,7 @@ class Board:
             return None
         facts = Facts(
             declared=entry.declared, now=now, wish=entry.wish, grant=entry.grant, observed=entry.observed,
-            levels=traffic.levels(name), last_start=entry.last_start,
+            levels=traffic.levels(name), last_start=entry.last_start, start_seconds=entry.start_seconds,
         )  # fmt: skip
         return ModelItem(
             metadata=metadata_of(entry.declared), spec=dict(entry.declared.spec), status=model_status(facts)
@@ -137,7 +138,7 @@ class Board:
             return
         if entry.declared and entry.declared.uid != data.uid:
             entry.windows.clear()
-            entry.last_start = None
+            entry.last_start = entry.start_seconds = None
         entry.declared, entry.declared_at = data, offset
 
     def _observe(self, model: str, data: ReplicasObserved) -> None:
@@ -148,6 +149,8 @@ class Board:
             newest = max(started, key=lambda replica: replica.phases[0].started_at)
             if not _older(newest, entry.last_start):
                 entry.last_start = newest
+                if newest.ready_at is not None:
+                    entry.start_seconds = round(newest.ready_at - newest.phases[0].started_at, 6)
 
     def _window(self, data: RequestWindow) -> None:
         entry = self._models.get(data.model)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import io
 import sys
 from collections.abc import Iterable
@@ -52,7 +51,7 @@ def document() -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {
-            "title": "relume admin API", "version": importlib.metadata.version("relume"),
+            "title": "relume admin API", "version": "v1alpha1",
             "description": (
                 "Models, replicas, events and decisions of a running relume. The port listens on loopback only, unless "
                 "a bearer token or client certificates are configured. Errors are problem details (RFC 9457). Add "

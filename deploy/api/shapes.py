@@ -137,6 +137,8 @@ class ModelStatus(Shape):
     """When the next start is tried."""
     override: OverrideShape | None = None
     last_start: LastStart | None = None
+    expected_start_seconds: float | None = None
+    """How long the last start that became ready took; null before the first."""
     conditions: list[Condition] = []
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from deploy.api.shapes import (
@@ -36,6 +36,8 @@ class Facts:
     observed: ReplicasObserved | None = None
     levels: Levels | None = None
     last_start: ReplicaStatus | None = None
+    start_seconds: float | None = None
+    """How long the last start that became ready took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ def model_status(facts: Facts) -> ModelStatus:
         retry_at=format_instant(retry_at) if retry_at else None,
         override=_override(facts),
         last_start=start_of(facts.last_start) if facts.last_start else None,
+        expected_start_seconds=facts.start_seconds,
         conditions=_conditions(facts, verdict),
     )
 
@@ -100,13 +103,11 @@ def phase_times(spans: Sequence[PhaseSpan]) -> list[PhaseTime]:
 
 def _without_void(facts: Facts) -> Facts:
     uid = facts.declared.uid
-    return Facts(
-        declared=facts.declared,
-        now=facts.now,
+    return replace(
+        facts,
         wish=facts.wish if facts.wish and facts.wish.uid == uid else None,
         grant=facts.grant if facts.grant and facts.grant.uid == uid else None,
         observed=facts.observed if facts.observed and facts.observed.uid == uid else None,
-        levels=facts.levels,
         last_start=facts.last_start if facts.last_start and facts.last_start.uid == uid else None,
     )
 

@@ -1,0 +1,110 @@
+"""`relume events` and `relume dead-letters`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+import click
+
+from deploy.cli.commands import Lazy, LazyGroup, command
+from deploy.cli.connection import Connection
+from deploy.cli.options import complete_models, output, talking
+from deploy.cli.output import age, show_json, show_table
+
+SUMMARY: Final = 120
+"""Characters of an event's data that a line for people shows."""
+
+LETTERS: Final = 10_000
+"""Most dead letters of one list."""
+
+events = LazyGroup(
+    name="events",
+    help="Follow and count the events of the log.",
+    lazy={
+        "tail": Lazy("deploy.cli.events:tail", "Follow events as they come."),
+        "stats": Lazy("deploy.cli.events:stats", "Count the events that stand in the log."),
+    },
+    examples=("relume events tail --topic relume.decisions", "relume events stats"),
+)
+
+dead_letters = LazyGroup(
+    name="dead-letters",
+    help="Events that could not be read.",
+    lazy={"list": Lazy("deploy.cli.events:list_letters", "List them, newest first.")},
+    examples=("relume dead-letters list",),
+)
+
+
+@command("tail", (
+    "relume events tail",
+    "relume events tail --topic relume.decisions --from-beginning -o json   # one CloudEvent a line",
+    "relume events tail --model llama --no-follow --from 2026-11-29T18:00:00Z",
+))  # fmt: skip
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic; may be repeated.")
+@click.option("--model", shell_complete=complete_models, help="Only events about this model.")
+@click.option("--from-beginning", is_flag=True, help="Begin with all that stands in the log.")
+@click.option("--from", "since", metavar="TIME", help="Begin at an RFC 3339 time.")
+@click.option("--limit", type=click.IntRange(1), help="End after so many.")
+@click.option("--follow/--no-follow", default=True, show_default=True, help="Go on with what comes.")
+@output("text", "json")
+@talking
+def tail(  # noqa: PLR0913 - one parameter an option
+    connection: Connection, *, topics: Sequence[str], model: str | None, since: str | None, limit: int | None,
+    output: str, from_beginning: bool, follow: bool,
+) -> None:  # fmt: skip
+    """Follow events as they come. With -o json: one JSON object a line."""
+    if from_beginning and since:
+        raise click.UsageError("--from-beginning and --from are two beginnings; give one")
+    start = "beginning" if from_beginning or (not follow and not since) else since or "now"
+    query = {"topic": list(topics) or None, "model": model, "from": start, "limit": limit, "follow": follow}
+    for line in connection.lines("/v1alpha1/events", query, follow=follow):
+        text = line.decode("utf-8", "replace")
+        click.echo(text if output == "json" else _sentence(json.loads(text)))
+
+
+@command("stats", ("relume events stats", "relume events stats -o json"))
+@output("table", "json")
+@talking
+def stats(connection: Connection, output: str) -> None:
+    """Count the events that stand in the log, by type."""
+    counts: dict[str, dict[str, Any]] = {}
+    for line in connection.lines("/v1alpha1/events", {"from": "beginning", "follow": False}):
+        event = json.loads(line)
+        row = counts.setdefault(event["type"], {"events": 0, "bytes": 0, "first": event.get("time"), "last": None})
+        row["events"] += 1
+        row["bytes"] += len(line)
+        row["last"] = event.get("time")
+    if output == "json":
+        show_json({"types": counts, "events": sum(row["events"] for row in counts.values())})
+    else:
+        rows = [
+            [name, str(row["events"]), str(row["bytes"]), age(row["first"]), age(row["last"])]
+            for name, row in sorted(counts.items(), key=lambda pair: -pair[1]["events"])
+        ]
+        show_table(("TYPE", "EVENTS", "BYTES", "FIRST AGO", "LAST AGO"), rows)
+
+
+@command("list", ("relume dead-letters list", "relume dead-letters list -o json --limit 1000"))
+@click.option("--limit", type=click.IntRange(1, LETTERS), default=100, show_default=True, help="The newest so many.")
+@output("table", "json")
+@talking
+def list_letters(connection: Connection, limit: int, output: str) -> None:
+    """List events that could not be read, newest first, with the reason."""
+    answer = connection.get("/v1alpha1/dead-letters", {"limit": limit})
+    if output == "json":
+        show_json(answer)
+    elif not answer["items"]:
+        click.echo("no dead letters", err=True)
+    else:
+        rows = [[age(one["at"]), one["topic"], one["type"] or "-", one["reason"]] for one in answer["items"]]
+        show_table(("AGO", "TOPIC", "TYPE", "REASON"), rows)
+
+
+def _sentence(event: dict[str, Any]) -> str:
+    data = json.dumps(event.get("data"), ensure_ascii=False, separators=(", ", "="))
+    data = data.strip("{}").replace('"', "")
+    short = data if len(data) <= SUMMARY else data[: SUMMARY - 1] + "…"
+    kind = str(event.get("type", "")).removeprefix("relume.")
+    return f"{event.get('time', '')!s:<27} {kind:<28} {event.get('subject', '')}  {short}"

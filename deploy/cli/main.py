@@ -1,0 +1,114 @@
+"""`relume`: the command line. Exit codes: 0 done, 1 the answer is no, 2 wrong use, 130 stopped by Ctrl-C.
+
+JSON goes to standard output alone; words for people go to standard error. Commands are imported when they are used, so
+that ``--help`` and ``--version`` are quick.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from deploy.cli.commands import Lazy, LazyGroup
+from deploy.cli.failing import Refused
+
+DONE: Final = 0
+NO: Final = 1
+WRONG_USE: Final = 2
+INTERRUPTED: Final = 128 + signal.SIGINT
+
+COMMANDS: Final = {
+    "up": Lazy("deploy.cli.up:up", "Run relume: gateway, autoscaler, local cluster, admin port."),
+    "apply": Lazy("deploy.cli.applying:apply", "Declare models from files."),
+    "get": Lazy("deploy.cli.getting:get", "List models, replicas or decisions."),
+    "describe": Lazy("deploy.cli.describing:describe", "Tell the whole story of one model."),
+    "delete": Lazy("deploy.cli.applying:delete", "Declare a model no longer."),
+    "explain": Lazy("deploy.cli.asking:explain", "Say why a model has the replicas that it has."),
+    "scale": Lazy("deploy.cli.asking:scale", "Set a model's replicas by hand for a while."),
+    "events": Lazy("deploy.cli.events:events", "Follow and count the events of the log."),
+    "logs": Lazy("deploy.cli.logs:logs", "Show what replicas write."),
+    "top": Lazy("deploy.cli.top:top", "Watch the load of models and nodes."),
+    "validate": Lazy("deploy.cli.checking:validate", "Check files without applying them."),
+    "schema": Lazy("deploy.cli.checking:schema", "Print the JSON Schema of the declaration."),
+    "dead-letters": Lazy("deploy.cli.events:dead_letters", "List events that could not be read."),
+    "bench": Lazy("deploy.cli.delegating:bench", "Measure relume against its yardsticks."),
+    "demo": Lazy("deploy.cli.delegating:demo", "Show the main job with a small real model."),
+    "completion": Lazy("deploy.cli.completing:completion", "Print a shell's completion script."),
+    "version": Lazy("deploy.cli.asking:version", "Print the version, and that of a running relume."),
+}
+"""Every command, in the order of the help."""
+
+EXAMPLES: Final = (
+    "relume up -f model.yaml            # run; Ctrl-C or SIGTERM drains and ends",
+    "relume get models                  # what is declared, and what it is doing",
+    "relume explain llama               # why it has the replicas that it has",
+    "relume events tail -o json         # one CloudEvent a line",
+)
+
+
+def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if not wanted or ctx.resilient_parsing:
+        return
+    click.echo(f"relume {installed_version()}")
+    ctx.exit()
+
+
+def installed_version() -> str:
+    """The version of the installed package."""
+    import importlib.metadata  # noqa: PLC0415 - 30 ms that only this needs
+
+    return importlib.metadata.version("relume")
+
+
+@click.group(
+    name="relume", cls=LazyGroup, lazy=COMMANDS, examples=EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)  # fmt: skip
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_version,
+              help="Print the version and exit.")  # fmt: skip
+def cli() -> None:
+    """Models that cost nothing until somebody asks: serve, scale and watch them."""
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line; the exit code."""
+    try:
+        code = cli.main(args=list(arguments) if arguments is not None else None, prog_name="relume",
+                        standalone_mode=False)  # fmt: skip
+        sys.stdout.flush()
+    except Refused as refused:
+        click.echo(refused.text(), err=True)
+        return NO
+    except click.UsageError as error:
+        error.show()
+        return WRONG_USE
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        _silence_stdout()
+        return NO
+    return code if isinstance(code, int) else DONE
+
+
+def _silence_stdout() -> None:
+    """The reader of our output has gone (``| head``): what Python would still flush goes nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def main() -> None:
+    """The entry point."""
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Options that many commands share: which relume is meant, and in which form the answer is wanted."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from deploy.cli.connection import DEFAULT_URL, Connection, Target
+from deploy.cli.failing import Refused
+
+Function = Callable[..., Any]
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def talking(function: Function) -> Function:
+    """The command talks to a running relume: it gets a `Connection` as its first argument."""
+
+    @functools.wraps(function)
+    def wrapped(**given: Any) -> Any:
+        connection = Connection(_target(given))
+        return function(connection, **given)
+
+    return _target_options(wrapped)
+
+
+def _target_options(function: Function) -> Function:
+    options = (
+        click.option("--admin", metavar="URL", envvar="RELUME_ADMIN", default=DEFAULT_URL, show_default=True,
+                     show_envvar=True, help="Address of the admin port."),
+        click.option("--token", metavar="TOKEN", envvar="RELUME_ADMIN_TOKEN", show_envvar=True,
+                     help="Its token, where one is configured."),
+        click.option("--token-file", type=_FILE, envvar="RELUME_ADMIN_TOKEN_FILE", show_envvar=True,
+                     help="A file with the token."),
+        click.option("--ca", type=_FILE, envvar="RELUME_ADMIN_CA", show_envvar=True,
+                     help="Authorities (PEM) that may have signed its certificate."),
+        click.option("--cert", type=_FILE, envvar="RELUME_ADMIN_CERT", show_envvar=True,
+                     help="Certificate (PEM) that proves who you are."),
+        click.option("--key", type=_FILE, envvar="RELUME_ADMIN_KEY", show_envvar=True, help="Its private key (PEM)."),
+    )  # fmt: skip
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def _target(given: dict[str, Any]) -> Target:
+    """Take the options of the target out of what a command was given."""
+    token, token_file = given.pop("token"), given.pop("token_file")
+    if not token and token_file is not None:
+        token = token_file.read_text(encoding="utf-8").strip()
+    certificate, key = given.pop("cert"), given.pop("key")
+    if key is not None and certificate is None:
+        raise click.UsageError("--key needs --cert")
+    return Target(url=given.pop("admin"), token=token or "", ca=given.pop("ca"), certificate=certificate, key=key)
+
+
+def output(*forms: str) -> Callable[[Function], Function]:
+    """``-o``: the form of the answer; the first of `forms` is what it is without."""
+    return click.option(
+        "-o", "--output", type=click.Choice(forms), default=forms[0], show_default=True, help="Form of the answer."
+    )
+
+
+def model_argument(function: Function) -> Function:
+    """A model's name; shells complete it from the running relume."""
+    return click.argument("model", metavar="MODEL", shell_complete=complete_models)(function)
+
+
+def complete_models(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of declared models; none when no relume answers."""
+    return [CompletionItem(name) for name in _names(ctx, "/v1alpha1/models") if name.startswith(incomplete)]
+
+
+def complete_replicas(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of replicas and of models."""
+    names = [*_names(ctx, "/v1alpha1/replicas"), *_names(ctx, "/v1alpha1/models")]
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def _names(ctx: click.Context, path: str) -> list[str]:
+    given = {name: ctx.params.get(name) for name in ("token", "token_file", "ca", "cert", "key")}
+    try:
+        connection = Connection(_target({**given, "admin": ctx.params.get("admin") or DEFAULT_URL}))
+        return [item["metadata"]["name"] for item in connection.get(path)["items"]]
+    except (Refused, click.UsageError, OSError):
+        return []

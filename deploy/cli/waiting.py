@@ -1,0 +1,99 @@
+"""`relume apply --wait`: progress bars of starts, phase by phase, until the models have settled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Final
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from deploy.cli.connection import Connection, segment
+from deploy.cli.failing import Refused
+from deploy.cli.output import moment, seconds
+
+LOOK_EVERY: Final = 0.25
+"""Seconds between two looks: for eyes; nothing is decided on it."""
+
+Status = dict[str, Any]
+Show = Callable[[str, Status], None]
+
+
+def wait_until_settled(connection: Connection, names: Sequence[str], timeout: float) -> None:
+    """Return when each model is ready with its least replicas, or at zero where it may be; Refused when one fails."""
+    waiting = list(dict.fromkeys(names))
+    end = time.perf_counter() + timeout
+    with _display() as show:
+        while waiting:
+            for name in list(waiting):
+                item = connection.get(f"/v1alpha1/models/{segment(name)}")
+                show(name, item["status"])
+                if settled(item):
+                    waiting.remove(name)
+            if waiting and time.perf_counter() >= end:
+                raise Refused(
+                    f"not settled within {seconds(timeout)}: {', '.join(waiting)}",
+                    remedy=f"relume describe model {waiting[0]}",
+                )
+            if waiting:
+                time.sleep(LOOK_EVERY)
+
+
+def settled(item: dict[str, Any]) -> bool:
+    """Whether there is nothing to wait for. Refused when the model failed."""
+    status = item["status"]
+    name = item["metadata"]["name"]
+    if status["state"] == "Failed":
+        raise Refused(f"model {name} failed: {status['message'] or status['reason']}",
+                      remedy=f"relume logs {name}")  # fmt: skip
+    least = item["spec"].get("scaling", {}).get("minReplicas", 0)
+    if least:
+        return bool(status["readyReplicas"] >= least)
+    return status["state"] in {"Zero", "Ready"}
+
+
+def progress_of(status: Status, now: datetime) -> tuple[float, str]:
+    """How much of the start is done, 0 to 1, and words: the phase, and the time left (from the last start)."""
+    if status["state"] in {"Ready", "Zero"}:
+        return 1.0, f"{status['state']}, {status['readyReplicas']} ready"
+    start = status.get("lastStart")
+    if not status["startingReplicas"] or not start:
+        return 0.0, status["message"] or status["state"]
+    spent = (now - datetime.fromisoformat(start["phases"][0]["startedAt"])).total_seconds()
+    phase = start["phases"][-1]["phase"]
+    expected = status.get("expectedStartSeconds")
+    if not expected:
+        return 0.0, f"{phase}, {seconds(spent)} so far"
+    left = max(0.0, expected - spent)
+    return min(0.99, spent / expected), f"{phase}, about {seconds(left)} left" if left else f"{phase}, any moment"
+
+
+@contextmanager
+def _display() -> Iterator[Show]:
+    """Bars on a terminal; elsewhere a line whenever the words change. Both on standard error."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        last: dict[str, str] = {}
+
+        def line(name: str, status: Status) -> None:
+            words = f"{name}: {status['state']}{' - ' + status['message'] if status['message'] else ''}"
+            if last.get(name) != words:
+                last[name] = words
+                console.print(words, markup=False, highlight=False, soft_wrap=True)
+
+        yield line
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[words]}"), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        tasks: dict[str, Any] = {}
+
+        def bar(name: str, status: Status) -> None:
+            if name not in tasks:
+                tasks[name] = progress.add_task(name, total=1.0, words="")
+            done, words = progress_of(status, moment())
+            progress.update(tasks[name], completed=done, words=words)
+
+        yield bar
