@@ -66,7 +66,7 @@ def broke(before: Backoff, failure: Failure, ready_at: Instant, now: Instant) ->
     if now - ready_at < PROBATION:
         return failed(before, failure, now)
     return replace(
-        Backoff(failures=before.failures, last_failure_at=before.last_failure_at, retry_at=before.retry_at),
+        Backoff(failures=before.failures, last_failure_at=now, retry_at=before.retry_at),
         reason=failure.reason, message=failure.message, log_tail=failure.log_tail,
     )  # fmt: skip
 

@@ -1,28 +1,22 @@
 """Replicas' logs: `DATA/logs/REPLICA.log`, and `.log.1` with what was before it. Written by the shim, read here.
 
-Reads are of bounded pieces from the end. They block for the time of a read from the page cache; who has a loop to keep
-free calls them in a thread, as the functions of this module that are async do.
+Reads are of bounded pieces and block for the time of a read from the page cache; `replica_logs`, for who has a loop to
+keep free, makes them in a thread.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
-from events.clock import Clock
 from events.names import is_dns_label
-from events.units import Instant
 
 RUN_MARK: Final = "=== relume: "
 """Begins the line that the shim writes before each run's output."""
 LONGEST_LINE: Final = 2000
 TAIL_BYTES: Final = 256 << 10
-FOLLOW_EVERY: Final = 0.2
-"""Seconds between two looks at a log that a person follows. (This is for eyes; no decision waits on it.)"""
 _CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -56,8 +50,13 @@ def tail(path: Path, lines: int, *, last_run: bool = True) -> tuple[str, ...]:
         if last_run and raw.startswith(RUN_MARK):
             found.clear()
         else:
-            found.append(_CONTROL.sub("", raw)[:LONGEST_LINE])
+            found.append(clean(raw))
     return tuple(found)
+
+
+def clean(line: str) -> str:
+    """A line without colours and control characters, cut to `LONGEST_LINE`."""
+    return _CONTROL.sub("", line)[:LONGEST_LINE]
 
 
 def _read_end(path: Path, most: int) -> bytes:
@@ -70,31 +69,7 @@ def _read_end(path: Path, most: int) -> bytes:
         return b""
 
 
-async def read_log(folder: Path, replica: str, last: int) -> tuple[str, ...]:
-    """The last lines of a replica's log, of all its runs. Raises UnknownReplica."""
-    path = log_path(folder, replica)
-    if not await asyncio.to_thread(path.exists):
-        raise UnknownReplica(f"there is no log of a replica {replica!r}")
-    return await asyncio.to_thread(tail, path, last, last_run=False)
-
-
-async def follow_log(folder: Path, replica: str, clock: Clock) -> AsyncIterator[str]:
-    """Lines as they come, from now on, also over rotations and restarts. Ends when its consumer stops it."""
-    path = log_path(folder, replica)
-    position = await asyncio.to_thread(log_size, path)
-    rest = b""
-    while True:
-        data, position = await asyncio.to_thread(_read_from, path, position)
-        if data:
-            *whole, rest = (rest + data).split(b"\n")
-            rest = rest[-LONGEST_LINE:]
-            for line in whole:
-                yield _CONTROL.sub("", line.decode(errors="replace"))[:LONGEST_LINE]
-        else:
-            await clock.sleep_until(Instant(clock.now() + FOLLOW_EVERY))
-
-
-def _read_from(path: Path, position: int) -> tuple[bytes, int]:
+def read_from(path: Path, position: int) -> tuple[bytes, int]:
     """What stands after a position, at most 256 KiB, and the position after it. A shorter file is a new one."""
     try:
         with path.open("rb") as file:

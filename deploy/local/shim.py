@@ -154,8 +154,9 @@ def send(pid: int, number: int, *, group: bool = False) -> bool:
 class Shim:
     """Waits for the life pipe, the engine's output, its children and its timer; ends when all are gone."""
 
-    def __init__(self, engine: int, log: Log, graces: tuple[float, float]) -> None:
+    def __init__(self, engine: int, output: int, log: Log, graces: tuple[float, float]) -> None:
         self.engine = engine
+        self.output = output
         self.log = log
         self.grace, self.orphan_grace = graces
         self.parent = os.getppid()
@@ -220,6 +221,7 @@ class Shim:
             if pid == 0:
                 return False
             if pid == self.engine:
+                self.copy_rest()
                 if os.WIFSIGNALED(status):
                     report(f"signal {os.WTERMSIG(status)}")
                 else:
@@ -227,30 +229,36 @@ class Shim:
                 if not self.stopping:  # it ended by itself: what it left behind has no purpose
                     self.kill()
 
-    def copy_output(self, output: int) -> bool:
-        """Log what the engine wrote; False at the end of its output."""
+    def copy_output(self) -> bool:
+        """Log what the engine wrote; False when there is no more (now, or at all)."""
         try:
-            data = os.read(output, CHUNK)
+            data = os.read(self.output, CHUNK)
         except BlockingIOError:
             return False
         self.log.write(data)
         return bool(data)
 
-    def run(self, output: int, signals: int) -> None:
+    def copy_rest(self) -> None:
+        """Its last words, before anybody hears that it ended. Bounded: those it left behind may write for ever."""
+        for _ in range(256):
+            if not self.copy_output():
+                return
+
+    def run(self, signals: int) -> None:
         """Until all are gone."""
+        output = self.output
         watched = {LIFE, output, signals}
         while not self.reap():
             if not self.life_open:
                 watched.discard(LIFE)
             ready = select.select(list(watched), [], [])[0]
-            if output in ready and not self.copy_output(output):
+            if output in ready and not self.copy_output():
                 watched.discard(output)
             if signals in ready:
                 self.hear_signals(os.read(signals, 256))
             if LIFE in ready:
                 self.hear_life()
-        while self.copy_output(output):
-            pass
+        self.copy_rest()
 
 
 def listen_to_signals() -> int:
@@ -282,10 +290,10 @@ def main(arguments: list[str]) -> int:
         report("gone")
         return 1
     os.close(engine_output)
-    shim = Shim(engine, log, (float(grace), float(orphan_grace)))
+    shim = Shim(engine, output, log, (float(grace), float(orphan_grace)))
     try:
         report(f"pid {engine}")
-        shim.run(output, signals)
+        shim.run(signals)
     except BaseException:
         shim.signal_all(signal.SIGKILL)  # a fault here must not leave an engine behind; its parent then sees no `gone`
         raise

@@ -1,0 +1,94 @@
+"""What running replicas need besides starts and stops: a look at their memory and progress, their metrics, suspicions.
+
+Memory limits are kept by looking each second (four times as often above 80 % of a limit): a burst between two looks may
+pass its limit for that long. Who needs the kernel to keep them runs relume in a cgroup of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from deploy.local.declared import Reason
+from deploy.local.prober import HttpProber
+from deploy.local.readings import read_metrics
+from deploy.local.replica import Replica
+from deploy.local.settings import LocalSettings
+from deploy.local.usage import TreeUse, measure_trees
+from events.clock import Clock
+from events.names import ReplicaName
+from events.types.replicas import ReplicaState
+from events.units import Instant, Seconds
+
+NEAR: Final = 0.8
+SERVING: Final = (ReplicaState.READY, ReplicaState.DRAINING)
+CHECKS: Final = 2
+
+
+class Care:
+    """Looks after all replicas. `replicas` gives those that exist now; `news` takes events that may be lost."""
+
+    def __init__(
+        self, clock: Clock, settings: LocalSettings, prober: HttpProber, replicas: Callable[[], Sequence[Replica]],
+        news: Callable[[object], None],
+    ) -> None:  # fmt: skip
+        self._clock = clock
+        self._settings = settings
+        self._prober = prober
+        self._replicas = replicas
+        self._news = news
+        self._checking: set[ReplicaName] = set()
+
+    async def watch(self) -> None:
+        """Look at what the processes use, until cancelled."""
+        while True:
+            running = {one.process.shim_pid: one for one in self._replicas() if one.process is not None}
+            uses = await asyncio.to_thread(measure_trees, list(running)) if running else {}
+            for pid, replica in running.items():
+                replica.watch(uses.get(pid))
+            near = any(_is_near(running[pid], use) for pid, use in uses.items())
+            await self._pause(Seconds(self._settings.watch_every / 4 if near else self._settings.watch_every))
+
+    async def read_all_metrics(self) -> None:
+        """Read the metrics of serving replicas, until cancelled."""
+        while True:
+            began = self._clock.now()
+            readers = [self._read_metrics(one) for one in self._replicas() if one.state in SERVING]
+            await asyncio.gather(*readers)
+            await self._clock.sleep_until(Instant(began + self._settings.metrics_every))
+
+    async def _read_metrics(self, replica: Replica) -> None:
+        prepared = replica.prepared_start
+        if prepared is None or not prepared.abilities.metrics_path:
+            return
+        bound = Seconds(self._settings.metrics_every * 0.75)
+        wanted = prepared.wanted
+        text = await self._prober.text(wanted.host, wanted.port, prepared.abilities.metrics_path, bound)
+        if text is not None and replica.state in SERVING:
+            self._news(read_metrics(text, replica.declared.model, replica.name, replica.grant.revision))
+
+    async def check_suspect(self, replica: Replica, reason: str) -> None:
+        """Probe a suspected replica; replace it when it does not answer. One check a replica at a time."""
+        prepared = replica.prepared_start
+        if prepared is None or replica.state not in SERVING or replica.name in self._checking:
+            return
+        self._checking.add(replica.name)
+        try:
+            bound, wanted = self._settings.suspect_bound, prepared.wanted
+            for _ in range(CHECKS):
+                if await self._prober.check(wanted.host, wanted.port, prepared.probe.health_path, bound):
+                    return
+        finally:
+            self._checking.discard(replica.name)
+        replica.fail(
+            Reason.UNRESPONSIVE, f"suspected ({reason}), and no answer to {CHECKS} health checks of {bound:g} s"
+        )
+
+    async def _pause(self, seconds: Seconds) -> None:
+        await self._clock.sleep_until(Instant(self._clock.now() + seconds))
+
+
+def _is_near(replica: Replica, use: TreeUse) -> bool:
+    limit = replica.grant.resources.memory_bytes
+    return limit > 0 and use.memory_bytes > NEAR * limit

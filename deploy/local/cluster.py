@@ -1,0 +1,266 @@
+"""The local cluster: follows grants and makes the processes of this machine match them.
+
+Level-based: an event only says about which model something changed; what is done follows from the whole view of that
+model (`plan`). Everything that decides runs on the event loop without waiting, so a view is never half old. Each
+replica has a task of its own, so one that hangs hinders nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from deploy.local.addresses import Ports
+from deploy.local.alarms import Alarms
+from deploy.local.care import Care
+from deploy.local.cores import Cores, own_cores
+from deploy.local.folder import DataFolder
+from deploy.local.following import follow
+from deploy.local.inventory import take_inventory, usable_cores
+from deploy.local.logs import prune_logs
+from deploy.local.places import Places
+from deploy.local.prober import HttpProber
+from deploy.local.publisher import Publisher
+from deploy.local.reconciler import Reconciler
+from deploy.local.replica_logs import ReplicaLogFiles
+from deploy.local.settings import LocalSettings
+from deploy.local.stale import kill_marked
+from deploy.local.starting import Tools
+from deploy.local.view import View
+from events.clock import Clock
+from events.envelope import AnyEnvelope
+from events.log import Batch, EventLog, Query, Start
+from events.names import ModelName, Topic
+from events.types.phases import ReplicaDrained, ReplicaSuspected
+from events.types.replicas import CardsObserved, ReplicasObserved, ReplicaState
+from events.units import Instant, Seconds
+from events.writer import EventWriter
+from runtime.adapters.registry import engine_for
+
+_log = logging.getLogger(__name__)
+
+LAST_WORDS: Final = Seconds(3.0)
+"""At the end: for the last states to be written."""
+CLEAR_AWAY: Final = Seconds(15.0)
+"""At the end: for processes that were killed to be gone, beyond the grace. The kernel may hold one in a driver."""
+START_PLACES_A_CORE: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStats:
+    """Counts since the start, and levels now."""
+
+    replicas: int = 0
+    ready: int = 0
+    starting: int = 0
+    starts: int = 0
+    failures: int = 0
+    refused_grants: int = 0
+    dropped_news: int = 0
+    failed_appends: int = 0
+    stale_killed: int = 0
+
+
+class LocalCluster:
+    """The cluster adapter of one machine. Used on one event loop; the folder must be held (`open_folder`)."""
+
+    def __init__(
+        self, log: EventLog, writer: EventWriter, clock: Clock, folder: DataFolder, settings: LocalSettings
+    ) -> None:
+        self._event_log = log
+        self._writer = writer
+        self._clock = clock
+        self._folder = folder
+        self._settings = settings
+        self._view = View(settings.drain_bound)
+        self._alarms = Alarms(clock)
+        self._publisher = Publisher(log, writer, clock, self._state)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stale_killed = 0
+        self._caught_up = asyncio.Event()
+        self._cards: CardsObserved | None = None
+        self._prober: HttpProber
+        self._reconciler: Reconciler
+        self._care: Care
+        self._broken: asyncio.Future[None]
+
+    async def start(self) -> None:
+        """Clear up after an earlier run, say what there is, and follow grants. Returns when the log has been read.
+
+        Raises StaleProcessesRemain, InventoryFailed, LogUnavailable, LogClosed.
+        """
+        self._broken = asyncio.get_running_loop().create_future()
+        stale = await asyncio.to_thread(kill_marked, self._folder.mark)
+        self._stale_killed = len(stale)
+        if stale:
+            _log.warning(
+                "killed %d processes of an earlier run: %s", len(stale), sorted({one.replica for one in stale})
+            )
+        await asyncio.to_thread(prune_logs, self._folder.logs, self._settings.log_files)
+        self._cards = await self._take_inventory()
+        await self._event_log.append([self._writer.envelope(self._cards)])
+        self._wire(self._cards)
+        async for record in self._event_log.read(Query(topic=Topic.MODELS)):
+            self._view.fold(record)  # all revisions that are still known, not only the newest
+        self._spawn(self._publisher.run())
+        self._follow((Topic.PHASES,), Start(at="end"), self._take_news)
+        self._follow((Topic.MODELS, Topic.GRANTS), Start(at="newest_per_key"), self._take_states)
+        self._spawn(self._ring())
+        self._spawn(self._care.watch())
+        self._spawn(self._care.read_all_metrics())
+        await self._until_broken(self._caught_up.wait())
+
+    def _state(self, name: ModelName) -> tuple[ReplicasObserved, AnyEnvelope | None]:
+        return self._reconciler.state(name)
+
+    def _wire(self, cards: CardsObserved) -> None:
+        settings = self._settings
+        places = settings.start_places or max(1, round(usable_cores() * START_PLACES_A_CORE))
+        self._prober = HttpProber(self._clock)
+        tools = Tools(
+            clock=self._clock, settings=settings, folder=self._folder, ports=Ports(settings.host),
+            cores=Cores(own_cores()), places=Places(places, settings.start_place_bound, self._clock),
+            prober=self._prober, engine_for=engine_for,
+            real_cards=frozenset(card.id for card in cards.cards if not card.virtual),
+        )  # fmt: skip
+        self._reconciler = Reconciler(tools, self._view, self._alarms, self._publisher, self._spawn)
+        self._care = Care(self._clock, settings, self._prober, self._reconciler.replicas, self._publisher.news)
+
+    async def _take_inventory(self) -> CardsObserved:
+        cards = await take_inventory(self._settings.node, self._settings.gpus)
+        cpu, memory = self._settings.cpu, self._settings.memory_bytes
+        return replace(
+            cards, cpu=cards.cpu if cpu is None else cpu, memory_bytes=cards.memory_bytes if memory is None else memory
+        )
+
+    async def stop(self, bound: Seconds) -> None:
+        """Drain all replicas, for at most `bound` seconds, then end them; return when no process is left.
+
+        A replica that is drained (`replica.drained`) goes at once; with bound 0 none is waited for. The log must be
+        open until this returns: the last states are written to it. What a driver holds in the kernel is waited for
+        15 s and then left, which the log says.
+        """
+        self._reconciler.close()
+        for replica in self._reconciler.replicas():
+            if replica.state is ReplicaState.READY and bound > 0:
+                replica.drain()
+            elif replica.state is not ReplicaState.DRAINING:
+                replica.stop("relume stops")
+            if replica.drained:
+                replica.stop("drained")
+        await self._until_none(bound)
+        for replica in self._reconciler.replicas():
+            replica.stop("relume stops")
+        await self._until_none(Seconds(self._settings.grace + CLEAR_AWAY))
+        for replica in self._reconciler.replicas():
+            _log.error("replica %s still has processes", replica.name)
+        try:
+            async with asyncio.timeout(LAST_WORDS):
+                await self._publisher.wait_idle()
+        except TimeoutError:
+            _log.warning("the last states of the replicas could not be written")
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._prober.close()
+
+    async def _until_none(self, bound: Seconds) -> None:
+        """Until no replica exists, or the bound."""
+        until = Instant(self._clock.now() + bound)
+        while (lives := self._reconciler.lives()) and self._clock.now() < until:
+            late = asyncio.get_running_loop().create_task(self._clock.sleep_until(until))
+            await asyncio.wait({*lives, late}, return_when=asyncio.FIRST_COMPLETED)
+            late.cancel()
+
+    async def wait_broken(self) -> None:
+        """Never returns; raises when a part of the cluster fails in a way that it cannot mend (a bug, a closed log)."""
+        await asyncio.shield(self._broken)
+
+    async def _until_broken(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        try:
+            await asyncio.wait({task, self._broken}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            task.cancel()
+        if self._broken.done():
+            await self._broken
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a part of the cluster; if it fails, `wait_broken` raises."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            _log.error("a part of the local cluster failed", exc_info=error)
+            if not self._broken.done():
+                self._broken.set_exception(error)
+                self._broken.exception()  # it is logged; who waits gets it all the same
+
+    # What it follows.
+
+    def _follow(self, topics: Sequence[str], start: Start, take: Callable[[Batch], None]) -> None:
+        self._spawn(follow(self._event_log, self._clock, topics, start, take))
+
+    def _take_states(self, batch: Batch) -> None:
+        """Fold declarations and grants; look at what they change."""
+        changed = dict.fromkeys(name for record in batch.records if (name := self._view.fold(record)) is not None)
+        if batch.caught_up and not self._caught_up.is_set():
+            self._view.begin_live()
+            changed = dict.fromkeys(self._view.models)  # each gets its state published, also the empty ones
+            self._caught_up.set()
+        if self._caught_up.is_set():
+            for name in changed:
+                self._reconciler.look(name)
+
+    def _take_news(self, batch: Batch) -> None:
+        for record in batch.records:
+            self._hear(record.envelope.data)
+
+    def _hear(self, data: object) -> None:
+        match data:
+            case ReplicaDrained():
+                self._reconciler.drained(data.model, data.replica)
+            case ReplicaSuspected():
+                suspect = self._reconciler.find(data.model, data.replica)
+                if suspect is not None:
+                    self._spawn(self._care.check_suspect(suspect, data.reason))
+
+    async def _ring(self) -> None:
+        async for name in self._alarms.rings():
+            self._reconciler.look(name)
+
+    # What is seen of it.
+
+    @property
+    def cards(self) -> CardsObserved | None:
+        """What this machine has for replicas; None before `start`."""
+        return self._cards
+
+    @property
+    def logs(self) -> ReplicaLogFiles:
+        """The replicas' logs."""
+        return ReplicaLogFiles(self._folder.logs, self._clock, self._exists)
+
+    def _exists(self, name: str) -> bool:
+        return any(replica.name == name for replica in self._reconciler.replicas())
+
+    def stats(self) -> ClusterStats:
+        """Counts and levels."""
+        replicas = self._reconciler.replicas()
+        return ClusterStats(
+            replicas=len(replicas),
+            ready=sum(replica.state is ReplicaState.READY for replica in replicas),
+            starting=sum(replica.state is ReplicaState.STARTING for replica in replicas),
+            starts=self._reconciler.starts, failures=self._reconciler.failures,
+            refused_grants=self._view.refused_grants, dropped_news=self._publisher.dropped_news,
+            failed_appends=self._publisher.failed_appends, stale_killed=self._stale_killed,
+        )  # fmt: skip

@@ -1,0 +1,123 @@
+"""Looks at engines over HTTP: listening, healthy, the first token, how busy.
+
+Polls quickly at first, since a small model is ready within a second and each poll is a connection on loopback (0.2 ms
+of CPU); then more slowly, since who takes a minute may take some milliseconds more. `ready` is at most one poll late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+import aiohttp
+import orjson
+
+from events.clock import Clock
+from events.units import Instant, Seconds
+from runtime.ports import Probe
+
+PACE: Final = ((5.0, 0.010), (30.0, 0.050), (float("inf"), 0.200))
+"""(until so many seconds after the first poll, seconds between polls)."""
+ONE_ANSWER: Final = 10.0
+"""Seconds for one health answer: engines that load in their only thread accept and answer later."""
+LARGEST: Final = 4 << 20
+RETRIED: Final = frozenset({408, 425, 429})
+"""Statuses below 500 that say "later", not "never"."""
+
+
+class HttpProber:
+    """The prober over one pooled HTTP client. Close it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, limit_per_host=4, enable_cleanup_closed=False),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=True,
+            trust_env=False,
+        )
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self._session.close()
+
+    async def wait_listening(self, host: str, port: int) -> None:
+        """Return when a connection is accepted."""
+        async for _ in self._polls():
+            try:
+                _, writer = await asyncio.open_connection(host, port)
+            except OSError:
+                continue
+            writer.close()
+            return
+
+    async def wait_healthy(self, host: str, port: int, path: str) -> None:
+        """Return when `path` answers 200."""
+        async for _ in self._polls():
+            if await self.check(host, port, path, Seconds(ONE_ANSWER)):
+                return
+
+    async def warm_up(self, host: str, port: int, probe: Probe) -> str:
+        """The one-token request, again while the answer is "later" (5xx, 429). Empty: it was answered with 200."""
+        async for _ in self._polls():
+            try:
+                async with self._session.post(
+                    _url(host, port, probe.warmup_path), data=probe.warmup_body,
+                    headers={"content-type": "application/json"}, timeout=aiohttp.ClientTimeout(total=None),
+                ) as answer:  # fmt: skip
+                    body = await answer.content.read(2000)
+            except (aiohttp.ClientError, OSError):
+                continue
+            if answer.status == 200:
+                return ""
+            if answer.status < 500 and answer.status not in RETRIED:
+                said = body.decode(errors="replace").strip()[:300]
+                return f"POST {probe.warmup_path} was answered with {answer.status}: {said}"
+        raise AssertionError("polls do not end")
+
+    async def read(self, host: str, port: int, path: str, bound: Seconds) -> object | None:
+        """The parsed JSON answer of `path`, whatever its status; None when there is none within `bound`."""
+        body = await self.text(host, port, path, bound)
+        try:
+            parsed: object = orjson.loads(body) if body else None
+        except orjson.JSONDecodeError:
+            return None
+        return parsed
+
+    async def text(self, host: str, port: int, path: str, bound: Seconds) -> bytes | None:
+        """The answer of `path`; None when there is none within `bound`, or it is larger than 4 MiB."""
+        try:
+            async with self._session.get(_url(host, port, path), timeout=aiohttp.ClientTimeout(total=bound)) as answer:
+                parts = []
+                size = 0
+                async for part in answer.content.iter_any():
+                    size += len(part)
+                    if size > LARGEST:
+                        return None
+                    parts.append(part)
+                return b"".join(parts)
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            return None
+
+    async def check(self, host: str, port: int, path: str, bound: Seconds) -> bool:
+        """Whether `path` answers 200 within `bound`."""
+        try:
+            async with self._session.get(_url(host, port, path), timeout=aiohttp.ClientTimeout(total=bound)) as answer:
+                await answer.content.read(LARGEST)
+                return answer.status == 200
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            return False
+
+    async def _polls(self) -> AsyncIterator[None]:
+        """At once, then at the pace of `PACE`."""
+        began = self._clock.now()
+        while True:
+            yield
+            passed = self._clock.now() - began
+            pause = next(pause for until, pause in PACE if passed < until)
+            await self._clock.sleep_until(Instant(self._clock.now() + pause))
+
+
+def _url(host: str, port: int, path: str) -> str:
+    return f"http://{host}:{port}{path}"

@@ -1,0 +1,256 @@
+"""One replica from its start to its last process: its facts, its state, its task.
+
+`live` is the whole life. It ends by a *verdict*: the cluster ordered it (`stop`, `fail`), or the engine ended by
+itself. Whatever the verdict, the life is over only when no process is left, since only then cards, cores and memory are
+free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from deploy.local.backoff import Failure
+from deploy.local.declared import Declared, Reason
+from deploy.local.logs import log_path, log_size, tail
+from deploy.local.plan import ActualReplica
+from deploy.local.process import CannotStart, ReplicaProcess
+from deploy.local.progress import Progress, Sample, advance
+from deploy.local.starting import TAIL_LINES, Prepared, Start, StartFailed, Tools
+from deploy.local.usage import TreeUse
+from events.names import ReplicaName
+from events.types.grants import ReplicaGrant
+from events.types.replicas import Phase, PhaseSpan, ReplicaState, ReplicaStatus
+from events.units import Instant, Seconds
+from runtime.core.lifecycle import ReplicaEvent, after
+
+_log = logging.getLogger(__name__)
+
+ABANDON = Seconds(5.0)
+"""After the grace: how long a shim may take to see to its SIGKILL before it is taken to be stuck."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why a life ends. `reason` None: it was ordered, so nothing failed."""
+
+    reason: Reason | None
+    message: str
+
+
+class Replica:
+    """A replica. Used on the event loop only."""
+
+    def __init__(
+        self, tools: Tools, declared: Declared, grant: ReplicaGrant, changed: Callable[[Replica], None]
+    ) -> None:
+        self.name = ReplicaName(grant.replica)
+        self.declared = declared
+        self.grant = grant
+        self.state: ReplicaState | None = ReplicaState.STARTING
+        self.phase: Phase | None = None
+        self.spans: tuple[PhaseSpan, ...] = ()
+        self.created_at = tools.clock.now()
+        self.ready_at: Instant | None = None
+        self.draining_since: Instant | None = None
+        self.drained = False
+        self.verdict: Verdict | None = None
+        self.process: ReplicaProcess | None = None
+        self._prepared: Prepared | None = None
+        self._listens = False
+        self._tools = tools
+        self._changed = changed
+        self._spawning: asyncio.Task[ReplicaProcess] | None = None
+        self._ordered: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+        self._log = log_path(tools.folder.logs, grant.replica)
+        self._progress: Progress | None = None
+        tools.cores.take(self.name, grant.resources.cpu if tools.settings.pin_cores else 0.0)
+
+    # What the cluster orders.
+
+    def drain(self) -> None:
+        """It takes no new request."""
+        self.draining_since = self._tools.clock.now()
+        self._move(ReplicaEvent.DRAIN_ORDERED)
+
+    def take_back(self) -> None:
+        """It is wanted after all."""
+        self.draining_since = None
+        self.drained = False
+        self._move(ReplicaEvent.DRAIN_TAKEN_BACK)
+
+    def stop(self, why: str) -> None:
+        """End it, in order."""
+        self._order(Verdict(None, why))
+
+    def fail(self, reason: Reason, message: str) -> None:
+        """Kill it: it broke its limits, or does not answer."""
+        self._order(Verdict(reason, message))
+
+    def _order(self, verdict: Verdict) -> None:
+        if not self._ordered.done():  # the first verdict stands; a second one finds it ending already
+            self._ordered.set_result(verdict)
+
+    # Its life.
+
+    async def live(self) -> None:
+        """From the start to the last process."""
+        running = asyncio.get_running_loop().create_task(self._run(), name=f"replica {self.name}")
+        try:
+            await asyncio.wait({running, self._ordered}, return_when=asyncio.FIRST_COMPLETED)
+            self.verdict = self._ordered.result() if self._ordered.done() else _verdict_of(running, self.name)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        self._close_phase()
+        self._order(self.verdict)
+        self._move(ReplicaEvent.STOP_BEGAN if self.verdict.reason is None else ReplicaEvent.BROKE)
+        await self._clear_away(in_order=self.verdict.reason is None)
+        self._tools.cores.give_back(self.name)
+        self._move(ReplicaEvent.GONE)
+
+    async def _run(self) -> Verdict:
+        """Start, be ready, end by itself."""
+        try:
+            self.process = await Start(self._tools, self.declared, self.grant, self).run()
+        except StartFailed as failed:
+            return Verdict(failed.reason, failed.message)
+        self._close_phase()
+        self.ready_at = self._tools.clock.now()
+        self._move(ReplicaEvent.ANSWERED)
+        exit_ = await self.process.wait_exit()
+        if self.drained:
+            return Verdict(None, f"drained, and ended by itself ({exit_})")
+        hint = "; perhaps by the system, for lack of memory" if exit_.signal == 9 else ""
+        return Verdict(Reason.CRASHED, f"the engine ended by itself: {exit_}{hint}")
+
+    async def _clear_away(self, *, in_order: bool) -> None:
+        """Return when no process of it is left. In order: it is asked to end first."""
+        if self._spawning is None:
+            return
+        try:
+            process = await self._spawning
+        except (CannotStart, OSError):
+            return  # there never was one
+        process.terminate() if in_order else process.kill()
+        settings, clock = self._tools.settings, self._tools.clock
+        for bound, next_step in ((settings.grace + ABANDON, process.kill), (ABANDON, process.abandon_shim)):
+            gone = asyncio.get_running_loop().create_task(process.wait_gone())
+            late = asyncio.get_running_loop().create_task(clock.sleep_until(Instant(clock.now() + bound)))
+            await asyncio.wait({gone, late}, return_when=asyncio.FIRST_COMPLETED)
+            late.cancel()
+            if gone.done():
+                return
+            gone.cancel()
+            next_step()
+        _log.error("replica %s (pid %d) does not end; its cards and memory stay taken", self.name, process.pid)
+        await process.wait_gone()
+
+    # What its start tells (Listener).
+
+    def entered(self, phase: Phase) -> None:
+        """A phase of the start began."""
+        now = self._tools.clock.now()
+        self._close_phase(now)
+        self.phase = phase
+        self.spans = (*self.spans, PhaseSpan(phase=phase, started_at=now))
+        self._listens = phase in (Phase.LOAD, Phase.WARMUP)
+        self._changed(self)
+
+    def prepared(self, prepared: Prepared) -> None:
+        """Its port and the engine's abilities are known."""
+        self._prepared = prepared
+
+    def spawning(self, process: asyncio.Task[ReplicaProcess]) -> None:
+        """Its engine is about to run."""
+        self._spawning = process
+        process.add_done_callback(self._spawned)
+
+    def _spawned(self, task: asyncio.Task[ReplicaProcess]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            self.process = task.result()
+            self._changed(self)
+
+    def _close_phase(self, at: Instant | None = None) -> None:
+        """The present phase, if any, ends."""
+        if self.spans and self.spans[-1].ended_at is None:
+            last = self.spans[-1]
+            ended = PhaseSpan(
+                phase=last.phase, started_at=last.started_at, ended_at=self._tools.clock.now() if at is None else at
+            )
+            self.spans = (*self.spans[:-1], ended)
+        self.phase = None
+
+    def _move(self, event: ReplicaEvent) -> None:
+        assert self.state is not None
+        self.state = after(self.state, event)
+        self._changed(self)
+
+    # What is seen of it.
+
+    @property
+    def prepared_start(self) -> Prepared | None:
+        """How its engine is addressed and what it can do; None before its port was chosen."""
+        return self._prepared
+
+    def watch(self, use: TreeUse | None) -> None:
+        """Judge what its processes use: its memory limit and, while it starts, whether it gets on."""
+        limit = self.grant.resources.memory_bytes
+        if use is not None and limit and use.memory_bytes > limit:
+            self.fail(
+                Reason.OOM_KILLED, f"its processes used {use.memory_bytes} bytes; resources.memory allows {limit}"
+            )
+        if self.state is not ReplicaState.STARTING or self.phase in (None, Phase.PLACE):
+            return
+        assert self.phase is not None
+        now = self._tools.clock.now()
+        seen = Sample(self.phase, log_size(self._log), *((use.cpu_seconds, use.memory_bytes) if use else (None, None)))
+        self._progress = Progress(now, seen) if self._progress is None else advance(self._progress, seen, now)
+        wrong = self._tools.settings.start_deadline.verdict(self.created_at, self._progress, now)
+        if wrong:
+            self.fail(Reason.START_HUNG, wrong)
+
+    async def failure(self) -> Failure:
+        """What went wrong, with the engine's last lines; for a life that ended by a failure."""
+        assert self.verdict is not None
+        assert self.verdict.reason is not None
+        lines = await asyncio.to_thread(tail, self._log, TAIL_LINES)
+        return Failure(self.created_at, self.verdict.reason, self.verdict.message, lines)
+
+    def actual(self) -> ActualReplica:
+        """As the plan sees it."""
+        assert self.state is not None
+        return ActualReplica(
+            replica=self.name, uid=self.declared.uid, state=self.state, gpus=self.grant.placement.gpus,
+            draining_since=self.draining_since, drained=self.drained,
+        )  # fmt: skip
+
+    def status(self) -> ReplicaStatus:
+        """As all others see it."""
+        assert self.state is not None
+        prepared = self._prepared
+        address = (
+            f"{prepared.wanted.host}:{prepared.wanted.port}" if prepared and (self._listens or self.ready_at) else ""
+        )
+        abilities = prepared.abilities if prepared else None
+        verdict = self.verdict
+        return ReplicaStatus(
+            replica=self.name, uid=self.declared.uid, revision=self.grant.revision, state=self.state, phase=self.phase,
+            phases=self.spans, address=address, slots=self.declared.slots, node=self.grant.placement.node,
+            gpus=self.grant.placement.gpus, resources=self.grant.resources, created_at=self.created_at,
+            ready_at=self.ready_at, pid=self.process.pid if self.process else None,
+            cancels=str(abilities.cancels) if abilities else "streams",
+            busy_path=abilities.busy_path if abilities else "",
+            reason=str(verdict.reason or "") if verdict else "", message=verdict.message if verdict else "",
+        )  # fmt: skip
+
+
+def _verdict_of(running: asyncio.Task[Verdict], name: str) -> Verdict:
+    """The verdict of a life that ended by itself; a bug of ours is a failed start with a traceback in our log."""
+    error = running.exception()
+    if error is None:
+        return running.result()
+    _log.error("the start of replica %s broke", name, exc_info=error)
+    return Verdict(Reason.CANNOT_START, f"{type(error).__name__}: {error}")

@@ -1,0 +1,52 @@
+"""Numbers of the local cluster. Those that users may change are in `deploy.settings`; compose passes them on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from deploy.local.progress import StartDeadline
+from events.units import Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSettings:
+    """Settings of a `LocalCluster`."""
+
+    node: str = "local"
+    gpus: int | None = None
+    """None: the real cards. N: at most N of them or, on a machine without any, N virtual ones."""
+    cpu: float | None = None
+    """Cores for all replicas together; None: all there are."""
+    memory_bytes: int | None = None
+    """Bytes for all replicas together; None: all there are, less what relume keeps for itself."""
+    host: str = "127.0.0.1"
+    """Where replicas listen."""
+    drain_bound: Seconds = Seconds(300.0)
+    """A draining replica is stopped after its model's `timeouts.total`, and after this at the latest. Five minutes:
+    longer than nearly all answers, and the longest that a lost `replica.drained` can keep a card busy."""
+    grace: Seconds = Seconds(5.0)
+    """SIGTERM to SIGKILL when a replica is stopped."""
+    orphan_grace: Seconds = Seconds(1.0)
+    """The same when relume itself is dead: nobody is left to read what the engine still says."""
+    start_deadline: StartDeadline = field(default_factory=StartDeadline)
+    start_places: int | None = None
+    """Starts at the same time; None: four a core. More wait in the phase `place`."""
+    start_place_bound: Seconds = Seconds(10.0)
+    """A start keeps its place so long at most, so that hung starts of one model do not keep another's waiting."""
+    warmup_bound: Seconds = Seconds(120.0)
+    """Longest one-token request."""
+    watch_every: Seconds = Seconds(1.0)
+    """Between two looks at what the processes use."""
+    metrics_every: Seconds = Seconds(2.0)
+    """Between two readings of a ready replica's metrics."""
+    suspect_bound: Seconds = Seconds(2.0)
+    """In which a suspected replica must answer its health check; it gets two tries."""
+    log_bytes: int = 5 << 20
+    """Of a replica's log, and again as much of what was before it."""
+    log_files: int = 200
+    """Kept in all; the oldest go."""
+    niceness: int = 5
+    """How far engines stand back behind relume when cores run short, so that the gateway's relaying never waits for
+    the arithmetic of an engine."""
+    pin_cores: bool = True
+    """Keep each replica on as many cores as it was granted (Linux)."""

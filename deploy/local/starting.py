@@ -1,0 +1,247 @@
+"""One start of a replica: from nothing to its first token, phase by phase, or to the reason why not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from deploy.local.addresses import NoFreePort, Ports, is_conflict
+from deploy.local.cores import Cores
+from deploy.local.declared import Declared, Reason
+from deploy.local.environment import Marks, child_environment
+from deploy.local.folder import DataFolder
+from deploy.local.logs import RUN_MARK, log_path, tail
+from deploy.local.places import Places
+from deploy.local.process import CannotStart, Exit, Order, ReplicaProcess, start_process
+from deploy.local.settings import LocalSettings
+from events.clock import Clock
+from events.names import ReplicaName
+from events.types.grants import ReplicaGrant
+from events.types.replicas import Phase
+from events.units import Seconds, format_instant
+from runtime.ports import Abilities, Engine, Launch, LaunchRequest, Probe
+from runtime.spec import EngineType
+
+T = TypeVar("T")
+
+CONFLICTS = 3
+"""Starts on another port when somebody took the first one."""
+TAIL_LINES = 50
+
+
+class StartFailed(Exception):
+    """The replica did not become ready."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+class Prober(Protocol):
+    """Looks at an engine over HTTP. What waits has no deadline of its own: the start's progress is watched."""
+
+    async def wait_listening(self, host: str, port: int) -> None:
+        """Return when a connection is accepted."""
+
+    async def wait_healthy(self, host: str, port: int, path: str) -> None:
+        """Return when `path` answers 200."""
+
+    async def warm_up(self, host: str, port: int, probe: Probe) -> str:
+        """Send the one-token request until it is answered. Empty when with 200; else why it will never be."""
+
+    async def read(self, host: str, port: int, path: str, bound: Seconds) -> object | None:
+        """The parsed JSON answer of `path`; None when there is none within `bound`."""
+
+    async def check(self, host: str, port: int, path: str, bound: Seconds) -> bool:
+        """Whether `path` answers 200 within `bound`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What all replicas of a cluster share."""
+
+    clock: Clock
+    settings: LocalSettings
+    folder: DataFolder
+    ports: Ports
+    cores: Cores
+    places: Places
+    prober: Prober
+    engine_for: Callable[[EngineType], Engine]
+    real_cards: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A start whose options are right: what to run and how to look at it."""
+
+    wanted: LaunchRequest
+    launch: Launch
+    probe: Probe
+    abilities: Abilities
+
+
+class Listener(Protocol):
+    """Hears how the start gets on (the replica that starts)."""
+
+    def entered(self, phase: Phase) -> None:
+        """A phase began, and the one before ended."""
+
+    def prepared(self, prepared: Prepared) -> None:
+        """The port is chosen and the engine's abilities are known."""
+
+    def spawning(self, process: asyncio.Task[ReplicaProcess]) -> None:
+        """An engine is about to run: it must be cleared away whatever happens to this start."""
+
+
+class Start:
+    """A start of one replica. `run` returns when it is ready."""
+
+    def __init__(self, tools: Tools, declared: Declared, grant: ReplicaGrant, listener: Listener) -> None:
+        self._tools = tools
+        self._declared = declared
+        self._grant = grant
+        self._listener = listener
+        self._log = log_path(tools.folder.logs, grant.replica)
+
+    async def run(self) -> ReplicaProcess:
+        """Start it. Raises StartFailed."""
+        if self._tools.places.full:
+            self._listener.entered(Phase.PLACE)
+        place = await self._tools.places.take()
+        try:
+            self._listener.entered(Phase.SPAWN)
+            await self._check_weights()
+            for _ in range(CONFLICTS):
+                try:
+                    return await self._attempt()
+                except _PortTaken:
+                    self._listener.entered(Phase.SPAWN)
+            raise StartFailed(Reason.CANNOT_START, f"its port was taken by others {CONFLICTS} times in a row")
+        finally:
+            place.give_back()
+
+    async def _check_weights(self) -> None:
+        path = self._declared.weights
+        if path and not await asyncio.to_thread(os.access, path, os.R_OK):
+            there = "cannot be read" if await asyncio.to_thread(Path(path).exists) else "do not exist"
+            raise StartFailed(Reason.WEIGHTS_NOT_FOUND, f"the weights {path} {there}")
+
+    async def _attempt(self) -> ReplicaProcess:
+        """One try on one port."""
+        prepared = self._prepare()
+        self._listener.prepared(prepared)
+        host, port = prepared.wanted.host, prepared.wanted.port
+        prober = self._tools.prober
+        process = await self._spawn(prepared)
+        await self._unless_exit(process, prober.wait_listening(host, port))
+        self._listener.entered(Phase.LOAD)
+        await self._unless_exit(process, prober.wait_healthy(host, port, prepared.probe.health_path))
+        self._listener.entered(Phase.WARMUP)
+        wrong = await self._unless_exit(process, self._warm_up(prepared))
+        if wrong:
+            raise StartFailed(Reason.WARMUP_FAILED, wrong)
+        wrong = await self._unless_exit(process, self._compare_slots(prepared))
+        if wrong:
+            raise StartFailed(Reason.SLOTS_MISMATCH, wrong)
+        return process
+
+    def _prepare(self) -> Prepared:
+        declared, grant, settings = self._declared, self._grant, self._tools.settings
+        engine = self._tools.engine_for(declared.engine)
+        try:
+            port = self._tools.ports.choose()
+            wanted = LaunchRequest(
+                model=declared.model, replica=ReplicaName(grant.replica), host=settings.host, port=port,
+                slots=declared.slots, weights=declared.weights, cpu=grant.resources.cpu, gpus=grant.placement.gpus,
+                options=declared.options,
+            )  # fmt: skip
+            return Prepared(wanted, engine.launch(wanted), engine.probe(wanted), engine.abilities(wanted))
+        except NoFreePort as error:
+            raise StartFailed(Reason.CANNOT_START, str(error)) from error
+        except ValueError as error:  # pydantic's is one too
+            raise StartFailed(Reason.INVALID_SPEC, str(error)) from error
+
+    async def _spawn(self, prepared: Prepared) -> ReplicaProcess:
+        task = asyncio.get_running_loop().create_task(start_process(self._order(prepared)))
+        self._listener.spawning(task)
+        try:
+            return await asyncio.shield(task)
+        except CannotStart as error:
+            reason = Reason.COMMAND_NOT_FOUND if error.missing else Reason.CANNOT_START
+            raise StartFailed(reason, str(error)) from error
+        except OSError as error:  # no process, no memory, no descriptor for the shim itself
+            raise StartFailed(Reason.CANNOT_START, f"the system gave no process: {error}") from error
+
+    def _order(self, prepared: Prepared) -> Order:
+        tools, grant, wanted = self._tools, self._grant, prepared.wanted
+        cards = tuple(grant.placement.gpus)
+        marks = Marks(
+            replica=grant.replica, data_dir=tools.folder.mark, port=wanted.port, cpu=grant.resources.cpu, cards=cards,
+            devices=tuple(card for card in cards if card in tools.real_cards),
+        )  # fmt: skip
+        now = format_instant(tools.clock.now())
+        return Order(
+            argv=prepared.launch.argv,
+            env=child_environment(os.environ, marks, prepared.launch.env),
+            log_path=self._log,
+            header=f"{RUN_MARK}{grant.replica} starts on port {wanted.port} at {now}: {prepared.launch.argv[0]}",
+            log_bytes=tools.settings.log_bytes,
+            grace=tools.settings.grace,
+            orphan_grace=tools.settings.orphan_grace,
+            niceness=tools.settings.niceness,
+            cores=tools.cores.of(grant.replica),
+        )
+
+    async def _warm_up(self, prepared: Prepared) -> str:
+        bound = self._tools.settings.warmup_bound
+        try:
+            async with asyncio.timeout(bound):
+                return await self._tools.prober.warm_up(prepared.wanted.host, prepared.wanted.port, prepared.probe)
+        except TimeoutError:
+            return f"the one-token request was not answered within {bound:g} s"
+
+    async def _compare_slots(self, prepared: Prepared) -> str:
+        """Ask the engine for its parallelism, where it tells."""
+        answers: dict[str, object] = {}
+        for path in dict.fromkeys((prepared.probe.health_path, prepared.abilities.busy_path)):
+            if path:
+                said = await self._tools.prober.read(prepared.wanted.host, prepared.wanted.port, path, Seconds(5.0))
+                if said is not None:
+                    answers[path] = said
+        return self._check(answers)
+
+    def _check(self, answers: Mapping[str, object]) -> str:
+        return self._tools.engine_for(self._declared.engine).check_slots(answers, self._declared.slots)
+
+    async def _unless_exit(self, process: ReplicaProcess, work: Coroutine[Any, Any, T]) -> T:
+        """The result of `work`, or StartFailed when the engine ends first."""
+        loop = asyncio.get_running_loop()
+        working, exiting = loop.create_task(work), loop.create_task(process.wait_exit())
+        try:
+            await asyncio.wait({working, exiting}, return_when=asyncio.FIRST_COMPLETED)
+            if not exiting.done():
+                return working.result()
+        finally:
+            for task in (working, exiting):
+                task.cancel()
+            await asyncio.gather(working, exiting, return_exceptions=True)
+        raise await self._exited(process, exiting.result())
+
+    async def _exited(self, process: ReplicaProcess, exit_: Exit) -> Exception:
+        """What it means that the engine ended; its last words count, so first let them all be written."""
+        await process.wait_gone()
+        lines = await asyncio.to_thread(tail, self._log, TAIL_LINES)
+        if is_conflict(lines):
+            return _PortTaken()
+        last = next((line for line in reversed(lines) if line.strip()), "it wrote nothing")
+        return StartFailed(Reason.EXITED_WHILE_STARTING, f"{exit_}; last line: {last[:300]}")
+
+
+class _PortTaken(Exception):
+    """Somebody bound the port before the engine."""
