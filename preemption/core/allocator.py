@@ -1,0 +1,231 @@
+"""The allocator: grants wishes out of what is free in the pool, by name and place. Pure; one decision at a time.
+
+`Pool` is fed what is known and decides again only what that may change; `decide` does the same from one whole snapshot,
+and always gives what a pool that was fed step by step gives (tests/properties/test_allocator_incremental.py).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from events.types.grants import GrantDecided, Placement
+from events.types.replicas import CardsObserved, ReplicasObserved, ReplicaStatus
+from events.units import Instant
+from preemption.core.inventory import Holding, Ledger, Need, Node, need_of
+from preemption.core.rank import Round
+from preemption.core.seat import Seat
+from preemption.core.standing import stand
+from preemption.core.view import AllocatorPolicy, Declared, Memory, ModelView, Wish
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything that a decision over the whole pool is made from."""
+
+    nodes: tuple[CardsObserved, ...]
+    models: tuple[ModelView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GrantPlan:
+    """The grants that changed, by model's name; when to decide again though nothing happens; what to remember of the
+    models that were decided; which models are forgotten."""
+
+    grants: tuple[GrantDecided, ...]
+    again_at: Instant | None
+    memories: Mapping[str, Memory]
+    gone: tuple[str, ...]
+
+
+def decide(snapshot: Snapshot, policy: AllocatorPolicy, now: Instant) -> GrantPlan:
+    """Decide the whole pool at once."""
+    pool = Pool(policy)
+    for node in snapshot.nodes:
+        pool.set_node(node)
+    for view in snapshot.models:
+        pool.set_view(view)
+    return pool.decide(now)
+
+
+class Pool:
+    """The pool's state between decisions: seats of models, the ledger, and which seats must be decided again.
+
+    A decision costs what has changed. What is hungry is ranked again as a whole only when something was freed, or when
+    a hungry model changed: a model that found no place finds none as long as the pool only fills up.
+    """
+
+    def __init__(self, policy: AllocatorPolicy) -> None:
+        self._policy = policy
+        self._ledger = Ledger()
+        self._seats: dict[str, Seat] = {}
+        self._dirty: set[str] = set()
+        self._hungry: set[str] = set()
+        self._claimants: dict[Need, str] = {}
+        self._timers: list[tuple[Instant, str]] = []
+        self._all_again = False
+
+    def set_node(self, seen: CardsObserved) -> None:
+        """What a node has."""
+        self._ledger.set_node(seen)
+        self._all_again = True
+        self._dirty.update(model for model, seat in self._seats.items() if seat.named)
+
+    def set_view(self, view: ModelView) -> None:
+        """All that is known of a model."""
+        seat = self._seat(view.declared.model)
+        seat.declared, seat.wish, seat.grant, seat.observed = view.declared, view.wish, view.grant, view.observed
+        seat.running, seat.memory = dict(view.running), view.memory
+
+    def set_declared(self, declared: Declared) -> None:
+        """A model is declared, or deleted."""
+        self._seat(declared.model).declared = declared
+
+    def set_wish(self, model: str, wish: Wish) -> None:
+        """The autoscaler's newest wish for a model."""
+        self._seat(model).wish = wish
+
+    def set_grant(self, grant: GrantDecided) -> None:
+        """A grant that stands in the log from before."""
+        self._seat(grant.model).grant = grant
+
+    def set_observed(self, observed: ReplicasObserved) -> None:
+        """A model's replicas as the cluster adapter sees them."""
+        seat = self._seat(observed.model)
+        seat.observed = observed
+        seen = {status.replica for status in observed.replicas}
+        seat.running = {name: count for name, count in seat.running.items() if name in seen}
+
+    def set_running(self, model: str, replica: str, running: float) -> None:
+        """How many requests a replica runs, as its engine says. Used at the next choice of who drains; decides nothing
+        by itself."""
+        seat = self._seats.get(model)
+        if seat is not None and seat.observed is not None and any(s.replica == replica for s in seat.observed.replicas):
+            seat.running[replica] = running
+
+    @property
+    def models(self) -> int:
+        """How many models have a seat."""
+        return len(self._seats)
+
+    @property
+    def ledger(self) -> Ledger:
+        """Who holds what; for reading."""
+        return self._ledger
+
+    def decide(self, now: Instant) -> GrantPlan:
+        """Decide again what may have changed since the last time."""
+        while self._timers and self._timers[0][0] <= now:
+            instant, model = heapq.heappop(self._timers)
+            if self._is_set(instant, model):
+                self._seats[model].timer = None
+                self._dirty.add(model)
+        touched = self._stand_dirty(now)
+        self._shed(touched)
+        touched |= self._place(touched, now)
+        grants = [grant for model in sorted(touched) if (grant := self._conclude(model, now)) is not None]
+        memories = {model: self._seats[model].memory for model in touched if model in self._seats}
+        gone = tuple(sorted(touched - memories.keys()))
+        return GrantPlan(tuple(grants), self._next_timer(), memories, gone)
+
+    def _seat(self, model: str) -> Seat:
+        self._dirty.add(model)
+        return self._seats.setdefault(model, Seat(model))
+
+    def _stand_dirty(self, now: Instant) -> set[str]:
+        """Decide each dirty model by itself, and bring its holdings into the ledger."""
+        dirty, self._dirty = self._dirty, set()
+        for model in sorted(dirty):
+            seat = self._seats[model]
+            if model in self._hungry:
+                self._all_again = True
+            if seat.declared is not None:
+                view = seat.view(seat.declared)
+                seat.settle(seat.declared, stand(view, self._policy, now, self._misplaced(seat)))
+            self._hold(seat)
+        return dirty
+
+    def _misplaced(self, seat: Seat) -> frozenset[str]:
+        """Named replicas whose place is not there any more; none while no node is known at all."""
+        if seat.grant is None or not self._ledger.nodes:
+            return frozenset()
+        return frozenset(r.replica for r in seat.grant.replicas if not self._ledger.exists(r.placement))
+
+    def _hold(self, seat: Seat) -> None:
+        """What a model holds: all replicas that are named, and all that are seen though nobody names them."""
+        seen = () if seat.observed is None else seat.observed.replicas
+        wanted = {status.replica: _seen_holding(status) for status in seen}
+        wanted |= {name: Holding(grant.placement, need_of(grant.resources)) for name, grant in seat.named.items()}
+        for name in seat.held - wanted.keys():
+            self._all_again |= self._ledger.release(name)
+        for name, holding in wanted.items():
+            if self._ledger.holdings.get(name) not in (None, holding):
+                self._all_again = True
+            self._ledger.hold(name, holding)
+        seat.held = frozenset(wanted)
+
+    def _shed(self, touched: set[str]) -> None:
+        """On nodes that have less than is held on them, take back what has not started, the last in rank first."""
+        for node in self._ledger.overcommitted():
+            for seat, replica in self._unstarted_on(node):
+                if not node.overcommitted:
+                    break
+                seat.drop(replica)
+                seat.held -= {replica}
+                self._all_again = True
+                self._ledger.release(replica)
+                touched.add(seat.model)
+
+    def _unstarted_on(self, node: Node) -> list[tuple[Seat, str]]:
+        found = []
+        for seat in self._seats.values():
+            if seat.declared is None:
+                continue
+            gain = 0.0 if seat.wish is None else seat.wish.marginal_gain
+            rank = (seat.declared.priority, gain)
+            found += [(rank, name, seat) for name in seat.unstarted() if name in node.holdings]
+        found.sort(key=lambda one: one[1], reverse=True)
+        found.sort(key=lambda one: one[0])
+        return [(seat, name) for _, name, seat in found]
+
+    def _place(self, touched: set[str], now: Instant) -> set[str]:
+        """Place what is wanted: of all hungry models if anything was freed, else of those that were touched."""
+        hungry = {model for model in touched if self._seats[model].unplaced}
+        self._hungry = (self._hungry - touched) | hungry
+        if self._all_again:
+            candidates, self._all_again = self._hungry, False
+            self._claimants.clear()
+        else:
+            candidates = hungry | set(self._claimants.values()) if hungry else hungry
+        seats = [self._seats[model] for model in sorted(candidates)]
+        changed = Round(self._ledger, self._claimants, now).place_all(seats) if seats else set()
+        self._hungry -= {model for model in changed if not self._seats[model].unplaced}
+        return changed
+
+    def _conclude(self, model: str, now: Instant) -> GrantDecided | None:
+        seat = self._seats[model]
+        grant = None if seat.declared is None else seat.conclude(now)
+        if seat.again_at != seat.timer:
+            seat.timer = seat.again_at
+            if seat.again_at is not None:
+                heapq.heappush(self._timers, (seat.again_at, model))
+        if seat.over:
+            del self._seats[model]
+        return grant
+
+    def _next_timer(self) -> Instant | None:
+        """When the next timer is due; timers that were set anew are forgotten on the way."""
+        if len(self._timers) > 2 * len(self._seats) + 64:
+            self._timers = [timer for timer in self._timers if self._is_set(*timer)]
+            heapq.heapify(self._timers)
+        while self._timers and not self._is_set(*self._timers[0]):
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
+    def _is_set(self, instant: Instant, model: str) -> bool:
+        return model in self._seats and self._seats[model].timer == instant
+
+
+def _seen_holding(status: ReplicaStatus) -> Holding:
+    return Holding(Placement(node=status.node, gpus=status.gpus), need_of(status.resources))

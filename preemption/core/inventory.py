@@ -1,0 +1,161 @@
+"""The one ledger of what the nodes have and who holds it: GPUs, cores, memory.
+
+Everything is a whole number (thousandths of a core or of a card, bytes), so that giving back restores exactly what was
+taken. A holding is entered and given back by the replica's name, once each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from events.types.grants import Placement
+from events.types.replicas import CardsObserved
+from events.types.shared import Resources
+
+MILLI = 1000
+"""A whole core or card."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What one replica takes; fractions are rounded up to thousandths."""
+
+    gpus: int
+    gpu_milli: int
+    mig_profile: str
+    cpu_milli: int
+    memory_bytes: int
+
+    @property
+    def any_gpu(self) -> bool:
+        """Whether it takes a GPU, or a part of one."""
+        return bool(self.gpus or self.gpu_milli or self.mig_profile)
+
+
+def need_of(resources: Resources) -> Need:
+    """`resources` in whole numbers."""
+    return Need(
+        gpus=resources.gpus,
+        gpu_milli=math.ceil(round(resources.gpu_fraction * MILLI, 6)),
+        mig_profile=resources.mig_profile,
+        cpu_milli=math.ceil(round(resources.cpu * MILLI, 6)),
+        memory_bytes=resources.memory_bytes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a replica holds, and where."""
+
+    placement: Placement
+    need: Need
+
+
+@dataclass(slots=True)
+class Node:
+    """A node: what it has in all, and what of it is free (below zero when it shrank under its replicas)."""
+
+    name: str
+    cpu_milli: int
+    memory_bytes: int
+    cards: tuple[str, ...]
+    free_cpu: int
+    free_memory: int
+    free_cards: dict[str, int]
+    holdings: dict[str, Holding] = field(default_factory=dict)
+
+    def take(self, holding: Holding, sign: int) -> None:
+        """Take a holding out of what is free (`sign` 1), or put it back (-1)."""
+        need = holding.need
+        self.free_cpu -= sign * need.cpu_milli
+        self.free_memory -= sign * need.memory_bytes
+        share = need.gpu_milli or MILLI
+        for card in holding.placement.gpus:
+            if card in self.free_cards:
+                self.free_cards[card] -= sign * share
+
+    @property
+    def whole_cards(self) -> int:
+        """Cards that nobody holds a part of."""
+        return sum(free == MILLI for free in self.free_cards.values())
+
+    @property
+    def overcommitted(self) -> bool:
+        """Whether more is held than is there."""
+        return self.free_cpu < 0 or self.free_memory < 0 or any(free < 0 for free in self.free_cards.values())
+
+
+class Ledger:
+    """All nodes and holdings of the pool."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self._holdings: dict[str, Holding] = {}
+        self._elsewhere: dict[str, dict[str, Holding]] = {}  # holdings on nodes that are not known (yet), by node
+        self._overcommitted: set[str] = set()
+
+    @property
+    def holdings(self) -> Mapping[str, Holding]:
+        """Everything that is held, by replica."""
+        return self._holdings
+
+    def set_node(self, seen: CardsObserved) -> None:
+        """A node is new, or has something else than before. What is held on it stays held."""
+        old = self.nodes.get(seen.node)
+        holdings = self._elsewhere.pop(seen.node, {}) if old is None else old.holdings
+        cards = tuple(card.id for card in seen.cards)
+        cpu = math.floor(round(seen.cpu * MILLI, 6))
+        free_cards = dict.fromkeys(cards, MILLI)
+        node = Node(seen.node, cpu, seen.memory_bytes, cards, cpu, seen.memory_bytes, free_cards, holdings)
+        for holding in holdings.values():
+            node.take(holding, 1)
+        self.nodes[seen.node] = node
+        self._check(node)
+
+    def hold(self, replica: str, holding: Holding) -> None:
+        """`replica` holds this from now on, instead of what it held before."""
+        if self._holdings.get(replica) == holding:
+            return
+        self.release(replica)
+        self._holdings[replica] = holding
+        node = self.nodes.get(holding.placement.node)
+        if node is None:
+            self._elsewhere.setdefault(holding.placement.node, {})[replica] = holding
+        else:
+            node.holdings[replica] = holding
+            node.take(holding, 1)
+            self._check(node)
+
+    def release(self, replica: str) -> bool:
+        """`replica` holds nothing any more; False when it held nothing."""
+        holding = self._holdings.pop(replica, None)
+        if holding is None:
+            return False
+        node = self.nodes.get(holding.placement.node)
+        if node is None:
+            there = self._elsewhere[holding.placement.node]
+            del there[replica]
+            if not there:
+                del self._elsewhere[holding.placement.node]
+        else:
+            del node.holdings[replica]
+            node.take(holding, -1)
+            self._check(node)
+        return True
+
+    def exists(self, placement: Placement) -> bool:
+        """Whether the node and all the cards of a placement are there."""
+        node = self.nodes.get(placement.node)
+        return node is not None and all(card in node.free_cards for card in placement.gpus)
+
+    def overcommitted(self) -> list[Node]:
+        """Nodes on which more is held than is there, by name."""
+        return [self.nodes[name] for name in sorted(self._overcommitted)]
+
+    def _check(self, node: Node) -> None:
+        if node.overcommitted:
+            self._overcommitted.add(node.name)
+        else:
+            self._overcommitted.discard(node.name)

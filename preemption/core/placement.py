@@ -1,0 +1,164 @@
+"""Where one more replica goes (best fit), and what is lacking when it goes nowhere.
+
+Best fit leaves large holes whole: whole GPUs go to the node with the fewest free cards, a fraction to the card with the
+least left, a replica without a GPU to a node without free cards. Ties end with the node's name and the card's order, so
+the same ledger always gives the same placement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from events.types.grants import Placement
+from events.units import format_quantity
+from preemption.core.inventory import MILLI, Ledger, Need, Node
+
+
+class Kind(StrEnum):
+    """A kind of resource that may be lacking."""
+
+    GPU = "gpu"
+    CPU = "cpu"
+    MEMORY = "memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """Why a replica has no place. `ever` False: no node could hold it even when empty.
+
+    `kinds` are lacking on the nodes that come nearest; `claims` on any node that could hold it: while nothing is freed,
+    these only grow.
+    """
+
+    kinds: tuple[Kind, ...]
+    claims: tuple[Kind, ...]
+    ever: bool
+    message: str
+
+
+def kinds_of(need: Need) -> tuple[Kind, ...]:
+    """The kinds of resources that a replica takes."""
+    wanted = ((Kind.GPU, need.any_gpu), (Kind.CPU, need.cpu_milli > 0), (Kind.MEMORY, need.memory_bytes > 0))
+    return _ordered({kind for kind, takes in wanted if takes})
+
+
+def place(ledger: Ledger, need: Need) -> Placement | None:
+    """The best place for one replica, or None when it fits nowhere now."""
+    best: tuple[tuple[int, int, str], Placement] | None = None
+    for node in ledger.nodes.values():
+        found = _on(node, need)
+        if found is not None and (best is None or found[0] < best[0]):
+            best = found
+    return None if best is None else best[1]
+
+
+def lack(ledger: Ledger, need: Need) -> Lack:
+    """Why `place` finds nothing."""
+    if not ledger.nodes:
+        return Lack((), (), ever=False, message="no node has reported what it has yet")
+    nodes = [node for _, node in sorted(ledger.nodes.items())]
+    capable = [node for node in nodes if not _never(node, need)]
+    if not capable:
+        return Lack((), (), ever=False, message=_never_message(nodes, need))
+    missing = [_missing(node, need) for node in capable]
+    fewest = min(len(kinds) for kinds in missing)
+    nearest = {kind for kinds in missing if len(kinds) == fewest for kind in kinds}
+    claims = {kind for kinds in missing for kind in kinds}
+    message = ", ".join(_lack_message(kind, capable, need) for kind in Kind if kind in nearest)
+    return Lack(_ordered(nearest), _ordered(claims), ever=True, message=message)
+
+
+def _ordered(kinds: Collection[Kind]) -> tuple[Kind, ...]:
+    return tuple(kind for kind in Kind if kind in kinds)
+
+
+def _on(node: Node, need: Need) -> tuple[tuple[int, int, str], Placement] | None:
+    """The place on this node and how good it is (less is better)."""
+    left_cpu = node.free_cpu - need.cpu_milli
+    if need.mig_profile or left_cpu < 0 or node.free_memory < need.memory_bytes:
+        return None
+    if need.gpu_milli:
+        fitting = [(free, card) for card, free in node.free_cards.items() if free >= need.gpu_milli]
+        if not fitting:
+            return None
+        left, card = min(fitting, key=lambda one: one[0])
+        return (left - need.gpu_milli, left_cpu, node.name), Placement(node=node.name, gpus=(card,))
+    whole = [card for card in node.cards if node.free_cards[card] == MILLI]
+    if len(whole) < need.gpus:
+        return None
+    score = (len(whole) - need.gpus, left_cpu, node.name)
+    return score, Placement(node=node.name, gpus=tuple(whole[: need.gpus]))
+
+
+def _missing(node: Node, need: Need) -> tuple[Kind, ...]:
+    """What this node has too little of now."""
+    gpu = max(node.free_cards.values(), default=0) < need.gpu_milli if need.gpu_milli else node.whole_cards < need.gpus
+    short = ((Kind.GPU, gpu), (Kind.CPU, node.free_cpu < need.cpu_milli),
+             (Kind.MEMORY, node.free_memory < need.memory_bytes))  # fmt: skip
+    return tuple(kind for kind, lacking in short if lacking)
+
+
+def _never(node: Node, need: Need) -> tuple[Kind, ...]:
+    """What this node has too little of even when empty."""
+    cards = max(need.gpus, 1 if need.gpu_milli else 0)
+    short = ((Kind.GPU, bool(need.mig_profile) or len(node.cards) < cards), (Kind.CPU, node.cpu_milli < need.cpu_milli),
+             (Kind.MEMORY, node.memory_bytes < need.memory_bytes))  # fmt: skip
+    return tuple(kind for kind, lacking in short if lacking)
+
+
+def _never_message(nodes: Sequence[Node], need: Need) -> str:
+    """What no node has enough of, or that no node has enough of everything."""
+    if need.mig_profile:
+        return f"needs MIG profile {need.mig_profile}; no card here is split into MIG profiles"
+    shared = set(_never(nodes[0], need)).intersection(*(_never(node, need) for node in nodes))
+    largest = {
+        Kind.GPU: _cards(max(len(node.cards) for node in nodes)),
+        Kind.CPU: _cores(max(node.cpu_milli for node in nodes)),
+        Kind.MEMORY: format_quantity(max(node.memory_bytes for node in nodes)) + " of memory",
+    }
+    wanted = {Kind.GPU: _gpu_words(need), Kind.CPU: _cores(need.cpu_milli),
+              Kind.MEMORY: f"{format_quantity(need.memory_bytes)} of memory"}  # fmt: skip
+    if not shared:
+        return f"needs {', '.join(wanted[kind] for kind in kinds_of(need))} together; no node has that"
+    if shared == {Kind.GPU} and not any(node.cards for node in nodes):
+        return f"needs {wanted[Kind.GPU]}; no node has one"
+    return ", ".join(f"needs {wanted[kind]}; the largest node has {largest[kind]}" for kind in Kind if kind in shared)
+
+
+def _lack_message(kind: Kind, nodes: Sequence[Node], need: Need) -> str:
+    if kind is Kind.GPU:
+        return _gpu_message(nodes, need)
+    if kind is Kind.CPU:
+        frees, total = [max(0, node.free_cpu) for node in nodes], sum(node.cpu_milli for node in nodes)
+        words = f"needs {_cores(need.cpu_milli)}; {sum(frees) / MILLI:g} of {total / MILLI:g} are free"
+        return words + (f", at most {max(frees) / MILLI:g} on one node" if sum(frees) >= need.cpu_milli else "")
+    frees, total = [max(0, node.free_memory) for node in nodes], sum(node.memory_bytes for node in nodes)
+    words = f"needs {format_quantity(need.memory_bytes)} of memory; {_bytes(sum(frees))} of {_bytes(total)} are free"
+    return words + (f", at most {_bytes(max(frees))} on one node" if sum(frees) >= need.memory_bytes else "")
+
+
+def _gpu_message(nodes: Sequence[Node], need: Need) -> str:
+    if need.gpu_milli:
+        freest = max((free for node in nodes for free in node.free_cards.values()), default=0)
+        return f"needs {_gpu_words(need)}; the freest card has {max(0, freest) / MILLI:g} left"
+    frees = [node.whole_cards for node in nodes]
+    words = f"needs {_gpu_words(need)}; {sum(frees)} of {sum(len(node.cards) for node in nodes)} are free"
+    return words + (f", at most {max(frees)} on one node" if sum(frees) >= need.gpus else "")
+
+
+def _gpu_words(need: Need) -> str:
+    return f"{need.gpu_milli / MILLI:g} of a GPU" if need.gpu_milli else _cards(need.gpus)
+
+
+def _cards(count: int) -> str:
+    return "1 GPU" if count == 1 else f"{count} GPUs"
+
+
+def _cores(milli: int) -> str:
+    return "1 core" if milli == MILLI else f"{milli / MILLI:g} cores"
+
+
+def _bytes(amount: int) -> str:
+    return format_quantity(amount)

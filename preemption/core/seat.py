@@ -1,0 +1,176 @@
+"""One model's seat in the pool: its view, what was decided for it in this round, and the grant made of that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from events.names import replica_name
+from events.types.grants import GrantDecided, Placement, ReplicaGrant, Shortage
+from events.types.replicas import ReplicasObserved
+from events.units import Instant, format_instant
+from preemption.core.inventory import Need, need_of
+from preemption.core.placement import Kind, Lack
+from preemption.core.standing import Stand
+from preemption.core.view import Declared, Memory, ModelView, Reason, Wish
+
+LACKS = {Kind.GPU: Reason.LACKS_GPUS, Kind.CPU: Reason.LACKS_CPU, Kind.MEMORY: Reason.LACKS_MEMORY}
+
+
+@dataclass(slots=True)
+class Seat:
+    """What is known of one model, and the state of its decision. Owned and changed by the pool."""
+
+    model: str
+    declared: Declared | None = None
+    wish: Wish | None = None
+    grant: GrantDecided | None = None
+    observed: ReplicasObserved | None = None
+    running: dict[str, float] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
+    held: frozenset[str] = frozenset()
+    """Replicas whose holdings are in the ledger on this model's behalf."""
+
+    stand: Stand | None = None
+    named: dict[str, ReplicaGrant] = field(default_factory=dict)
+    need: Need | None = None
+    unplaced: int = 0
+    """Replicas that are wanted and have no place."""
+    lack: Lack | None = None
+    waits_for: str = ""
+    """Why they must wait although there is room: a sentence, or empty."""
+    extra: list[Reason] = field(default_factory=list)
+    again_at: Instant | None = None
+    timer: Instant | None = None
+    """The newest timer that was set for `again_at`."""
+
+    def view(self, declared: Declared) -> ModelView:
+        """The frozen view that a decision is made from."""
+        return ModelView(
+            declared=declared, wish=self.wish, grant=self.grant, observed=self.observed, running=self.running,
+            memory=self.memory,
+        )  # fmt: skip
+
+    def settle(self, declared: Declared, stand: Stand) -> None:
+        """Begin a round with what the model by itself should have."""
+        self.stand = stand
+        self.named = {grant.replica: grant for grant in stand.named}
+        self.need = need_of(declared.resources)
+        self.unplaced = stand.want
+        self.lack, self.waits_for, self.extra = None, "", []
+        self.memory, self.again_at = stand.memory, stand.again_at
+
+    @property
+    def live(self) -> int:
+        """Named replicas that do not drain."""
+        return sum(not grant.drain for grant in self.named.values())
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing more to know or to do: the model is deleted and gone, or was never declared."""
+        if self.held or self.named:
+            return False
+        if self.declared is not None:
+            return self.declared.deleted
+        return not (self.wish is not None and self.wish.replicas) and not (
+            self.grant is not None and self.grant.replicas
+        )
+
+    @property
+    def plight(self) -> tuple[tuple[Kind, ...], bool, str]:
+        """Why what is wanted has no place, without the numbers."""
+        lack = self.lack
+        return (() if lack is None else lack.kinds), lack is None or lack.ever, self.waits_for
+
+    def unstarted(self) -> list[str]:
+        """Named replicas that nobody has seen."""
+        seen = set() if self.observed is None else {status.replica for status in self.observed.replicas}
+        return [name for name in self.named if name not in seen]
+
+    def add(self, placement: Placement) -> str:
+        """Name one more replica, with the lowest index that is free, and return its name."""
+        assert self.declared is not None
+        assert self.stand is not None
+        index, revision = 0, self.declared.revision
+        while (name := replica_name(self.model, revision, index)) in self.named or name in self.stand.taken:
+            index += 1
+        self.named[name] = ReplicaGrant(
+            replica=name, revision=revision, placement=placement, resources=self.declared.resources
+        )
+        self.unplaced -= 1
+        self.memory = replace(self.memory, owed=False)
+        return name
+
+    def drop(self, replica: str) -> None:
+        """Take a replica that never started out of the grant; it is wanted again unless it drained."""
+        grant = self.named.pop(replica)
+        if not grant.drain:
+            self.unplaced += 1
+        self._reason(Reason.PLACEMENT_GONE)
+
+    def drain_first(self, replica: str) -> None:
+        """Drain an old replica so that its successor will fit."""
+        assert self.stand is not None
+        self.named[replica] = replace(self.named[replica], drain=True)
+        self.stand = replace(self.stand, yields=())
+        self.memory = replace(self.memory, owed=True)
+        self._reason(Reason.DRAINS_FIRST)
+
+    def conclude(self, now: Instant) -> GrantDecided | None:
+        """The grant, if it says something else than the last one; remembers since when the model is short."""
+        assert self.declared is not None
+        assert self.stand is not None
+        shortage = self._shortage(self.declared, self.stand)
+        since = None if shortage is None else now if self.memory.short_since is None else self.memory.short_since
+        owed = self.memory.owed and self.unplaced > 0
+        self.memory = replace(self.memory, short_since=since, owed=owed)
+        grant = GrantDecided(
+            model=self.model,
+            uid=self.declared.uid,
+            revision=self.declared.revision,
+            wished=self.stand.wished,
+            replicas=tuple(self.named.values()),
+            shortage=shortage,
+            reasons=tuple(str(reason) for reason in dict.fromkeys(self._reasons())),
+        )
+        if says_the_same(self.grant, grant):
+            return None
+        self.grant = grant
+        return grant
+
+    def _reason(self, reason: Reason) -> None:
+        if reason not in self.extra:
+            self.extra.append(reason)
+
+    def _reasons(self) -> list[Reason]:
+        assert self.stand is not None
+        why = [Reason.WAITS] if self.waits_for else []
+        if self.unplaced and self.lack is not None:
+            why += [LACKS[kind] for kind in self.lack.kinds] if self.lack.ever else [Reason.FITS_NOWHERE]
+        return [*self.stand.reasons, *self.extra, *why]
+
+    def _shortage(self, declared: Declared, stand: Stand) -> Shortage | None:
+        """What is wished and not granted; a new revision that fits nowhere is a shortage too."""
+        missing = max(0, stand.wished - self.live)
+        stuck = self.unplaced if self.lack is not None and not self.lack.ever else 0
+        if not (missing or stuck):
+            return None
+        return Shortage(replicas=missing or stuck, resources=declared.resources, message=self._why(stand))
+
+    def _why(self, stand: Stand) -> str:
+        if self.unplaced:
+            return self.waits_for or ("" if self.lack is None else self.lack.message)
+        failures = 0 if self.observed is None else self.observed.failures
+        retry_at = None if self.observed is None else self.observed.retry_at
+        if stand.held_back and retry_at is not None:
+            return f"starts failed {failures} times; the next try is at {format_instant(retry_at)}"
+        return f"the new revision failed to start {failures} times; the old one stays and does not grow"
+
+
+def says_the_same(old: GrantDecided | None, new: GrantDecided) -> bool:
+    """Whether a grant need not be recorded: nothing differs but the numbers in the shortage's message; or there was
+    none and nothing is to be said."""
+    if old is None:
+        return not new.replicas and new.shortage is None
+    if old.shortage is not None and new.shortage is not None:
+        new = replace(new, shortage=replace(new.shortage, message=old.shortage.message))
+    return old == new

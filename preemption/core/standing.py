@@ -1,0 +1,229 @@
+"""One model by itself: which of its replicas stay, which drain, and how many more it wants.
+
+Nothing here knows what is free; `preemption.core.allocator` places what is wanted. The rules:
+
+* The number to grant is a person's override while it lasts, else the wish (at most maxReplicas), else what was granted.
+* What runs is kept and never moved. Above the number the cheapest replicas drain; when it rises again, a draining
+  replica is taken back before a new one is asked for.
+* A draining replica stays named, and holds its resources, until it is seen to be gone.
+* A new revision takes over one by one: one more than the number may run (surge), an old replica drains for each new one
+  that is ready. Old replicas that never got ready go at once. After too many failed starts the old ones stay.
+* While starts back off nothing more is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from events.types.grants import GrantDecided, ReplicaGrant
+from events.types.replicas import ReplicaState, ReplicaStatus
+from events.units import Instant
+from preemption.core.view import AllocatorPolicy, Memory, ModelView, Reason
+
+_CAN_GO_ON = frozenset({None, ReplicaState.STARTING, ReplicaState.READY, ReplicaState.DRAINING})
+"""States from which a drain may be taken back; None: not observed yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A named replica: what was granted, and what is seen of it (`state` None: nothing). `foreign`: of another uid."""
+
+    grant: ReplicaGrant
+    foreign: bool
+    state: ReplicaState | None = None
+    running: float | None = None
+    created_at: Instant | None = None
+
+    @property
+    def name(self) -> str:
+        """The replica's name."""
+        return self.grant.replica
+
+    @property
+    def ready(self) -> bool:
+        """Whether it serves."""
+        return self.state is ReplicaState.READY
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """What a model should have. `named`: the replicas that stay named, with `drain` decided.
+
+    `want`: how many more of the active revision to place now; `held_back`: how many more it would want, were its starts
+    not backing off. `yields`: ready replicas of an older revision, the first to go first, one of which may be drained
+    if the surge has no place. `taken`: names that are in use.
+    """
+
+    wished: int
+    named: tuple[ReplicaGrant, ...]
+    want: int
+    held_back: int
+    yields: tuple[str, ...]
+    taken: frozenset[str]
+    reasons: tuple[Reason, ...]
+    again_at: Instant | None
+    memory: Memory
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """Which entries drain, which drains are taken back, how many more are wanted."""
+
+    drains: frozenset[str]
+    back: frozenset[str]
+    want: int
+    yields: tuple[str, ...]
+    reasons: tuple[Reason, ...]
+
+
+def stand(view: ModelView, policy: AllocatorPolicy, now: Instant, misplaced: frozenset[str]) -> Stand:
+    """What `view` should have. `misplaced`: named replicas whose node or cards are not there any more."""
+    entries = _entries(view)
+    kept = [entry for entry in entries if not _gone(entry, view.memory, policy, now)]
+    lost = {entry.name for entry in kept if entry.name in misplaced and entry.state is None}
+    kept = [entry for entry in kept if entry.name not in lost]
+    wished, reasons = wished_replicas(view, now)
+    shape = _shape(view, kept, wished, policy)
+    named = tuple(_with_drain(entry, shape) for entry in kept)
+    memory = _remember(view, kept, named, now)
+    backs_off = _backs_off(view, kept, now)
+    moments = [moment + policy.unseen_grace for moment in memory.drained.values()]
+    moments += [view.declared.override.until] if Reason.OVERRIDE in reasons and view.declared.override else []
+    moments += [backs_off] if backs_off is not None and shape.want else []
+    observed = () if view.observed is None else view.observed.replicas
+    return Stand(
+        wished=wished,
+        named=named,
+        want=0 if backs_off is not None else shape.want,
+        held_back=shape.want if backs_off is not None else 0,
+        yields=() if backs_off is not None else shape.yields,
+        taken=frozenset(grant.replica for grant in named) | {status.replica for status in observed},
+        reasons=(*reasons, *([Reason.PLACEMENT_GONE] if lost else ()), *shape.reasons,
+                 *([Reason.BACKS_OFF] if backs_off is not None and shape.want else ())),
+        again_at=Instant(min(moments)) if moments else None,
+        memory=memory,
+    )  # fmt: skip
+
+
+def wished_replicas(view: ModelView, now: Instant) -> tuple[int, tuple[Reason, ...]]:
+    """The number to grant, and whose number it is."""
+    declared, wish = view.declared, view.wish
+    if declared.deleted:
+        return 0, (Reason.DELETED,)
+    if declared.override is not None and declared.override.until > now:
+        return declared.override.replicas, (Reason.OVERRIDE,)
+    if wish is None or wish.uid != declared.uid:
+        ours = view.grant is not None and view.grant.uid == declared.uid
+        return (view.grant.wished if ours and view.grant is not None else 0), (Reason.NO_WISH,)
+    if wish.replicas > declared.max_replicas:
+        return declared.max_replicas, (Reason.WISH, Reason.CAPPED)
+    return wish.replicas, (Reason.WISH,)
+
+
+def cheapest_first(entries: Iterable[Entry]) -> list[Entry]:
+    """Who drains first: what does not serve yet; of what serves, the oldest revision, the least running, the newest.
+
+    A running count that is not known is not zero: such a replica goes after those whose count is known.
+    """
+    return sorted(entries, key=_cost)
+
+
+def _cost(entry: Entry) -> tuple[bool, int, float, float, int, str]:
+    running = (math.inf if entry.running is None else entry.running) if entry.ready else 0.0
+    age = -math.inf if entry.created_at is None else -entry.created_at
+    index = entry.name.rsplit("-", 1)[-1]
+    return entry.ready, entry.grant.revision, running, age, -int(index) if index.isdigit() else 0, entry.name
+
+
+def _entries(view: ModelView) -> list[Entry]:
+    """The replicas that the last grant names, with what is seen of them."""
+    if view.grant is None:
+        return []
+    seen = {} if view.observed is None else {status.replica: status for status in view.observed.replicas}
+    return [_entry(view, view.grant, grant, seen.get(grant.replica)) for grant in view.grant.replicas]
+
+
+def _entry(view: ModelView, whole: GrantDecided, grant: ReplicaGrant, status: ReplicaStatus | None) -> Entry:
+    uid = view.declared.uid
+    if status is None:
+        return Entry(grant, foreign=whole.uid != uid)
+    created = None if status.created_at is None else Instant(status.created_at)
+    foreign = whole.uid != uid or status.uid != uid
+    return Entry(grant, foreign, status.state, view.running.get(grant.replica), created)
+
+
+def _gone(entry: Entry, memory: Memory, policy: AllocatorPolicy, now: Instant) -> bool:
+    """A drained replica is gone when it was seen and is seen no more; if it never was, after the grace."""
+    if entry.state is not None or not entry.grant.drain:
+        return False
+    if entry.name in memory.seen:
+        return True
+    return now >= memory.drained.get(entry.name, now) + policy.unseen_grace
+
+
+def _shape(view: ModelView, entries: Sequence[Entry], wished: int, policy: AllocatorPolicy) -> _Shape:
+    revision = view.declared.revision
+    out = frozenset(entry.name for entry in entries if entry.grant.drain or entry.foreign)
+    live = [entry for entry in entries if entry.name not in out]
+    new = [entry for entry in live if entry.grant.revision == revision]
+    old = [entry for entry in live if entry.grant.revision != revision]
+    ready_old = cheapest_first(entry for entry in old if entry.ready)
+    failing = _fails_to_start(view, new, policy)
+    keep = min(len(ready_old), wished if failing else max(0, wished - sum(entry.ready for entry in new)))
+    leaving = {entry.name for entry in old if not entry.ready} | {e.name for e in ready_old[: len(ready_old) - keep]}
+    target = _target(wished, keep, len(new), failing=failing)
+    surplus = {entry.name for entry in cheapest_first(new)[: max(0, len(new) - target)]}
+    back = _taken_back(entries, revision, target - len(new))
+    want = max(0, target - len(new) - len(back))
+    reasons = [Reason.ROLLS_OUT] if old and not failing else [Reason.KEEPS_OLD] if old else []
+    reasons += ([Reason.DRAINS] if surplus else []) + ([Reason.TAKES_BACK] if back else [])
+    drains = (out | leaving | surplus) - back
+    settled = not drains and all(entry.ready for entry in new)
+    yields = tuple(entry.name for entry in ready_old[len(ready_old) - keep :]) if settled and want else ()
+    return _Shape(drains, back, want, yields, tuple(reasons))
+
+
+def _target(wished: int, keep: int, new: int, *, failing: bool) -> int:
+    """How many replicas of the active revision there may be beside `keep` old ones: together one more than wished."""
+    if not keep:
+        return wished
+    return min(wished, new if failing else wished + 1 - keep)
+
+
+def _fails_to_start(view: ModelView, new: Sequence[Entry], policy: AllocatorPolicy) -> bool:
+    """Whether the active revision was tried and failed too often. (Failures of an older one come before any try.)"""
+    observed = view.observed
+    ours = observed is not None and observed.uid == view.declared.uid and observed.failures >= policy.failed_starts
+    return ours and bool(new) and not any(entry.ready for entry in new)
+
+
+def _taken_back(entries: Iterable[Entry], revision: int, missing: int) -> frozenset[str]:
+    able = [
+        entry for entry in entries
+        if entry.grant.drain and not entry.foreign and entry.grant.revision == revision and entry.state in _CAN_GO_ON
+    ]  # fmt: skip
+    started = sorted(able, key=lambda entry: (entry.state in (None, ReplicaState.STARTING), entry.created_at or 0.0))
+    return frozenset(entry.name for entry in started[: max(0, missing)])
+
+
+def _backs_off(view: ModelView, entries: Iterable[Entry], now: Instant) -> Instant | None:
+    """Until when starts of the active revision back off, or None when they do not."""
+    observed, declared = view.observed, view.declared
+    if observed is None or observed.uid != declared.uid or not observed.failures or observed.retry_at is None:
+        return None
+    tried = any(e.grant.revision == declared.revision and not e.grant.drain and not e.ready for e in entries)
+    return Instant(observed.retry_at) if tried and observed.retry_at > now else None
+
+
+def _with_drain(entry: Entry, shape: _Shape) -> ReplicaGrant:
+    drain = entry.name in shape.drains
+    return entry.grant if entry.grant.drain == drain else replace(entry.grant, drain=drain)
+
+
+def _remember(view: ModelView, kept: Sequence[Entry], named: Sequence[ReplicaGrant], now: Instant) -> Memory:
+    old = view.memory
+    seen = frozenset(entry.name for entry in kept if entry.state is not None or entry.name in old.seen)
+    unseen = [grant.replica for grant in named if grant.drain and grant.replica not in seen]
+    return replace(old, seen=seen, drained={name: old.drained.get(name, now) for name in unseen})

@@ -1,0 +1,112 @@
+"""What the allocator knows of one model, and the words for why it decided as it did. Pure values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from events.types.grants import GrantDecided
+from events.types.models import Override
+from events.types.replicas import ReplicasObserved
+from events.types.shared import Resources
+from events.units import Instant, Seconds
+
+
+class Reason(StrEnum):
+    """Why a grant is what it is; in a grant they stand in the order in which they applied."""
+
+    WISH = "wish"
+    """The autoscaler's wish was the number to grant."""
+    OVERRIDE = "override"
+    """A person's number stood before the wish."""
+    NO_WISH = "no_wish_known"
+    """No valid wish is known: what was granted stays."""
+    CAPPED = "max_replicas"
+    """The wish was above the model's maxReplicas."""
+    DELETED = "deleted"
+    """The model is no longer declared: all its replicas drain."""
+    DRAINS = "drains_surplus"
+    """Replicas beyond the number drain."""
+    TAKES_BACK = "takes_drain_back"
+    """A draining replica goes on, since the number rose again."""
+    ROLLS_OUT = "rolls_out_revision"
+    """Replicas of an older revision are being replaced."""
+    DRAINS_FIRST = "drains_one_first"
+    """The new revision fits only after an old replica has gone."""
+    KEEPS_OLD = "keeps_old_revision"
+    """The new revision failed to start too often: the old one stays."""
+    BACKS_OFF = "starts_back_off"
+    """Starts failed: nothing more is granted before the next try."""
+    PLACEMENT_GONE = "placement_gone"
+    """A replica that had not started lost its place: the cards or the node are not there any more."""
+    LACKS_GPUS = "lacks_gpus"
+    LACKS_CPU = "lacks_cpu"
+    LACKS_MEMORY = "lacks_memory"
+    FITS_NOWHERE = "fits_no_node"
+    """No node could ever hold it."""
+    WAITS = "waits_for_higher_priority"
+    """What it needs is lacked by a model of higher priority, which comes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatorPolicy:
+    """Plain numbers of the allocator.
+
+    `unseen_grace`: how long a replica that was told to drain before anybody saw it still counts as holding its
+    resources; the adapter publishes a start before it acts on it, so 5 s is ample. `failed_starts`: after so many, a
+    new revision is not rolled out further (design §5).
+    """
+
+    unseen_grace: Seconds = Seconds(5.0)
+    failed_starts: int = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What of a model's declaration concerns the allocator."""
+
+    model: str
+    uid: str
+    revision: int
+    priority: int = 100
+    resources: Resources = field(default_factory=Resources)
+    max_replicas: int = 1
+    deleted: bool = False
+    override: Override | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The autoscaler's wish. Void when its uid is not the declared one."""
+
+    uid: str
+    replicas: int
+    marginal_gain: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the allocator remembers of a model between decisions. Lost at a restart without harm.
+
+    `seen`: named replicas that have been observed. `drained`: since when replicas that nobody saw are told to drain.
+    `owed`: a replica was drained so that its successor fits, and the successor has no place yet. `short_since`: since
+    when less is granted than wished.
+    """
+
+    seen: frozenset[str] = frozenset()
+    drained: Mapping[str, Instant] = field(default_factory=dict)
+    owed: bool = False
+    short_since: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelView:
+    """One model: declared, wished, granted so far, observed; `running` requests of replicas where that is known."""
+
+    declared: Declared
+    wish: Wish | None = None
+    grant: GrantDecided | None = None
+    observed: ReplicasObserved | None = None
+    running: Mapping[str, float] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
