@@ -1,0 +1,126 @@
+"""Connections to replicas that wait for their next request: bounded in number and age, the freshest used first."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from events.clock import Clock
+from events.units import Instant
+from runtime.gateway.settings import GatewaySettings
+from runtime.gateway.upstream import UpstreamConnection
+from runtime.gateway.wheel import Wheel
+
+Address = tuple[str, int]
+
+
+class ConnectionWaiter(Protocol):
+    """Wants a connection; one of these is called, unless it cancels the attempt."""
+
+    def connected(self, connection: UpstreamConnection) -> None:
+        """Here it is, new."""
+
+    def connect_failed(self, reason: str) -> None:
+        """The replica could not be reached."""
+
+
+class UpstreamPool:
+    """All connections to replicas. A lease uses one, so leases bound those in use."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, wheel: Wheel, clock: Clock, settings: GatewaySettings) -> None:
+        self.max_head_bytes = settings.max_head_bytes
+        self.max_headers = settings.max_headers
+        self.wake_slot = 0
+        self._loop = loop
+        self._wheel = wheel
+        self._clock = clock
+        self._settings = settings
+        self._idle: dict[Address, list[UpstreamConnection]] = {}
+        self._attempts: set[asyncio.Task[None]] = set()
+
+    @property
+    def idle(self) -> int:
+        """Connections that wait for a request."""
+        return sum(len(waiting) for waiting in self._idle.values())
+
+    @property
+    def connecting(self) -> int:
+        """Attempts under way."""
+        return len(self._attempts)
+
+    def take(self, address: Address) -> UpstreamConnection | None:
+        """The connection used last, or None: then `connect`."""
+        waiting = self._idle.get(address)
+        while waiting:
+            connection = waiting.pop()
+            if connection.usable:
+                return connection
+        return None
+
+    def connect(self, address: Address, waiter: ConnectionWaiter) -> asyncio.Task[None]:
+        """Open a new connection; cancel the task to give up."""
+        attempt = self._loop.create_task(self._connect(address, waiter))
+        self._attempts.add(attempt)
+        attempt.add_done_callback(self._attempts.discard)
+        return attempt
+
+    def release(self, connection: UpstreamConnection) -> None:
+        """Keep it for another request."""
+        waiting = self._idle.get(connection.address)
+        if waiting is None:
+            waiting = self._idle[connection.address] = []
+        elif len(waiting) >= self._settings.max_upstream_idle:
+            connection.abort()
+            return
+        now = self._clock.now()
+        connection.idle_since = now
+        waiting.append(connection)
+        self._wheel.wake_by(self, now + self._settings.upstream_idle)
+
+    def lost(self, connection: UpstreamConnection) -> None:
+        """It is closed."""
+        waiting = self._idle.get(connection.address)
+        if waiting is not None and connection in waiting:
+            waiting.remove(connection)
+            if not waiting:
+                del self._idle[connection.address]
+
+    def wake(self, now: Instant) -> float | None:
+        """Close what has waited too long; the oldest are first in each list."""
+        oldest = None
+        for address in list(self._idle):
+            waiting = self._idle[address]
+            while waiting and now - waiting[0].idle_since >= self._settings.upstream_idle:
+                waiting.pop(0).abort()
+            if not waiting:
+                del self._idle[address]
+            elif oldest is None or waiting[0].idle_since < oldest:
+                oldest = waiting[0].idle_since
+        return None if oldest is None else oldest + self._settings.upstream_idle
+
+    async def close(self) -> None:
+        """Close what waits and give up what connects."""
+        self._wheel.forget(self)
+        attempts = list(self._attempts)
+        for attempt in attempts:
+            attempt.cancel()
+        if attempts:
+            await asyncio.wait(attempts)
+        for waiting in self._idle.values():
+            for connection in waiting:
+                connection.abort()
+        self._idle.clear()
+
+    async def _connect(self, address: Address, waiter: ConnectionWaiter) -> None:
+        host, port = address
+        try:
+            async with asyncio.timeout(self._settings.connect_timeout):
+                _, connection = await self._loop.create_connection(
+                    lambda: UpstreamConnection(self, address), host, port
+                )
+        except TimeoutError:
+            waiter.connect_failed(f"no connection within {self._settings.connect_timeout:g} s")
+        except OSError as error:
+            waiter.connect_failed(error.strerror or str(error))
+        else:
+            waiter.connected(connection)

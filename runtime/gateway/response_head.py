@@ -1,0 +1,105 @@
+"""The head of an engine's answer: parsed by llhttp, judged as strictly as a client's, hop-by-hop headers dropped."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+from runtime.gateway.chunks import BadFraming, ChunkedBody, CloseBody, Framing, LengthBody, NoBody
+
+_NOTED: Final = frozenset(
+    {b"content-length", b"transfer-encoding", b"connection", b"content-type", b"content-encoding"}
+)
+_NOT_FORWARDED: Final = frozenset(
+    {
+        b"content-length", b"transfer-encoding", b"connection", b"keep-alive", b"proxy-connection", b"upgrade",
+        b"proxy-authenticate", b"te", b"trailer",
+    }
+)  # fmt: skip
+_NO_BODY: Final = NoBody()
+
+
+class ResponseHead:
+    """Status and headers of one answer; also the callback object of its parser."""
+
+    __slots__ = ("body", "keep_alive", "length", "lines", "noted", "status")
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.noted: dict[bytes, bytes] = {}
+        self.lines: list[bytes] = []
+        self.length: int | None = None
+        """What Content-Length says; an answer to HEAD says it and has no body."""
+        self.body: Framing = _NO_BODY
+        self.keep_alive = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        lower = name.lower()
+        if lower in _NOTED:
+            before = self.noted.get(lower)
+            if before is None:
+                self.noted[lower] = value
+            elif lower == b"connection":
+                self.noted[lower] = before + b"," + value
+            else:
+                raise BadFraming(f"the header {lower.decode('ascii')} occurs twice")
+        if lower not in _NOT_FORWARDED and not lower.startswith(b"x-relume-"):
+            self.lines.append(b"%b: %b\r\n" % (name, value))
+
+
+def parse_response_head(raw: bytes, max_headers: int, to_head: bool) -> ResponseHead:
+    """Read `raw`, which ends with the empty line. `to_head`: the request was HEAD. Raises BadFraming."""
+    ends = raw.count(b"\r\n")
+    if raw.count(b"\n") != ends or raw.count(b"\r") != ends or ends - 2 > max_headers:
+        raise BadFraming("the head has bare line ends or too many headers")
+    head = ResponseHead()
+    parser = HttpResponseParser(head)
+    try:
+        parser.feed_data(raw)
+    except HttpParserUpgrade:
+        raise BadFraming("the engine changed protocols") from None
+    except HttpParserError as error:
+        if isinstance(error.__context__, BadFraming):
+            raise error.__context__ from None
+        raise BadFraming(str(error)) from None
+    head.status = parser.get_status_code()
+    version = parser.get_http_version()
+    if version not in {"1.1", "1.0"} or not 100 <= head.status <= 999 or head.status == 101:
+        raise BadFraming(f"HTTP/{version} with status {head.status}")
+    _connection(head, version)
+    _framing(head, version, to_head)
+    return head
+
+
+def _connection(head: ResponseHead, version: str) -> None:
+    value = head.noted.get(b"connection")
+    if value is None:
+        head.keep_alive = version == "1.1"
+        return
+    options = frozenset(option.strip().lower() for option in value.split(b","))
+    head.keep_alive = b"close" not in options and (version == "1.1" or b"keep-alive" in options)
+    dropped = options - {b"close", b"keep-alive"}
+    if dropped:
+        head.lines = [line for line in head.lines if line[: line.index(b":")].lower() not in dropped]
+
+
+def _framing(head: ResponseHead, version: str, to_head: bool) -> None:
+    """Where the body ends: RFC 9112 §6.3, without its guesses."""
+    coding = head.noted.get(b"transfer-encoding")
+    length = head.noted.get(b"content-length")
+    if length is not None:
+        if not length.isdigit() or len(length) > 18:
+            raise BadFraming("bad Content-Length")
+        head.length = int(length)
+    if coding is not None and (length is not None or version == "1.0" or coding.lower() != b"chunked"):
+        raise BadFraming("conflicting or unknown lengths")
+    if to_head or head.status in {204, 304} or head.status < 200:
+        return
+    if coding is not None:
+        head.body = ChunkedBody()
+    elif head.length is not None:
+        head.body = LengthBody(head.length) if head.length else _NO_BODY
+    else:
+        head.body = CloseBody()
+        head.keep_alive = False

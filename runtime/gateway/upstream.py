@@ -1,0 +1,219 @@
+"""The gateway's side of a connection to a replica: one request at a time, kept for the next one.
+
+The connection frames the answer (where its head and its body end) and hands the bytes on untouched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Protocol
+
+from runtime.gateway.chunks import MORE, BadFraming, CloseBody, Framing
+from runtime.gateway.response_head import ResponseHead, parse_response_head
+
+_HEAD_END: Final = b"\r\n\r\n"
+
+
+class AnswerSink(Protocol):
+    """The request that waits for an answer. After `answer_ended`, `answer_lost` or `answer_bad` it hears no more."""
+
+    def answer_begins(self, head: ResponseHead, payload: bytes, ended: bool) -> None:
+        """The final head and the first bytes of the body, framed as the engine framed them; `ended`: that is all."""
+
+    def answer_bytes(self, data: bytes) -> None:
+        """More of the body."""
+
+    def answer_ended(self) -> None:
+        """The answer is whole."""
+
+    def answer_lost(self, reason: str) -> None:
+        """The connection went before the answer was whole."""
+
+    def answer_bad(self, reason: str) -> None:
+        """The engine broke the protocol; the connection is closed."""
+
+
+class Home(Protocol):
+    """Where connections are kept."""
+
+    @property
+    def max_head_bytes(self) -> int:
+        """Longest head of an answer."""
+
+    @property
+    def max_headers(self) -> int:
+        """Most headers of an answer."""
+
+    def release(self, connection: UpstreamConnection) -> None:
+        """The connection is free for another request."""
+
+    def lost(self, connection: UpstreamConnection) -> None:
+        """The connection is closed."""
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """A connection to a replica. `address`: its key in the pool; `heard`: a byte of the present answer has come."""
+
+    __slots__ = (
+        "_answer",
+        "_body",
+        "_cut",
+        "_home",
+        "_keep",
+        "_paused",
+        "_to_head",
+        "_transport",
+        "address",
+        "heard",
+        "idle_since",
+    )
+
+    def __init__(self, home: Home, address: tuple[str, int]) -> None:
+        self.address = address
+        self.heard = False
+        self.idle_since = 0.0
+        self._home = home
+        self._transport: asyncio.Transport | None = None
+        self._answer: AnswerSink | None = None
+        self._body: Framing | None = None
+        self._cut = b""
+        self._keep = True
+        self._to_head = False
+        self._paused = False
+
+    def send(self, sink: AnswerSink, head: bytes, body: bytes | bytearray, to_head: bool) -> None:
+        """Send a request; `sink` hears of its answer."""
+        transport = self._transport
+        self._answer = sink
+        self._to_head = to_head
+        self.heard = False
+        if transport is None or transport.is_closing():
+            # Closed in this very turn of the loop: connection_lost, which is on its way, tells the sink.
+            return
+        if len(body) < 16_384:
+            transport.write(head + body)
+        else:
+            transport.write(head)
+            transport.write(body)
+
+    def abort(self) -> None:
+        """Close at once; nobody hears of it."""
+        self._answer = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    def pause(self) -> None:
+        """Read no more until `resume`: the client is slow."""
+        if not self._paused and self._transport is not None and not self._transport.is_closing():
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        if self._paused:
+            self._paused = False
+            if self._transport is not None and not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    @property
+    def usable(self) -> bool:
+        """Whether a request can be sent on it."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        answer = self._answer
+        body = self._body
+        if answer is None:
+            self.abort()  # an engine that talks without being asked
+        elif body is None:
+            self._head_bytes(answer, data)
+        else:
+            try:
+                end = body.feed(data)
+            except BadFraming as error:
+                self._bad(str(error))
+                return
+            if end == MORE:
+                answer.answer_bytes(data)
+            else:
+                answer.answer_bytes(data if end == len(data) else data[:end])
+                # The sink may have been cut off by what it was given (its client is gone): then this is nobody's.
+                if self._answer is answer:
+                    self._end(answer, end < len(data))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        answer = self._answer
+        body = self._body
+        self._answer = None
+        self._home.lost(self)
+        if answer is None:
+            return
+        if isinstance(body, CloseBody) and exc is None:
+            answer.answer_ended()
+        else:
+            answer.answer_lost("the engine closed the connection" if exc is None else f"{type(exc).__name__}: {exc}")
+
+    # The head
+
+    def _head_bytes(self, answer: AnswerSink, data: bytes) -> None:
+        self.heard = True
+        if self._cut:
+            data = self._cut + data
+            self._cut = b""
+        start = 0
+        while True:
+            stop = data.find(_HEAD_END, start)
+            if stop < 0:
+                if len(data) - start > self._home.max_head_bytes:
+                    self._bad("its head is too long")
+                else:
+                    self._cut = data[start:]
+                return
+            stop += 4
+            if stop - start > self._home.max_head_bytes:
+                self._bad("its head is too long")
+                return
+            try:
+                head = parse_response_head(data[start:stop], self._home.max_headers, self._to_head)
+                if head.status >= 200:
+                    self._begin(answer, head, data[stop:])
+                    return
+            except BadFraming as error:
+                self._bad(str(error))
+                return
+            start = stop  # 100 and 103 are between the engine and us
+
+    def _begin(self, answer: AnswerSink, head: ResponseHead, rest: bytes) -> None:
+        self._body = body = head.body
+        self._keep = head.keep_alive
+        end = body.feed(rest)
+        if end == MORE:
+            answer.answer_begins(head, rest, False)
+        else:
+            answer.answer_begins(head, rest[:end], True)
+            if self._answer is answer:
+                self._end(answer, end < len(rest))
+
+    def _end(self, answer: AnswerSink, excess: bool) -> None:
+        transport = self._transport
+        assert transport is not None
+        self._answer = None
+        self._body = None
+        if excess or not self._keep or transport.is_closing() or transport.get_write_buffer_size():
+            transport.abort()
+        else:
+            self.resume()
+            self._home.release(self)
+        answer.answer_ended()
+
+    def _bad(self, reason: str) -> None:
+        answer = self._answer
+        self.abort()
+        if answer is not None:
+            answer.answer_bad(reason)
