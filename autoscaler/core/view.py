@@ -60,14 +60,17 @@ class _Observed:
 
 
 NOTHING = _Observed()
+NO_REPLICAS = Replicas()
+KNOWN_ZERO = Demand(stable=0.0, panic=0.0)
+UNKNOWN = Demand()
 
 
 class ModelView:
     """Folds the events of one model. Times are append times of the log."""
 
     __slots__ = (
-        "_ahead", "_estimate", "_floors", "_observed", "_signals", "_start_seconds", "_windows", "decided_at",
-        "declared", "enough", "last", "memory", "model", "wish",
+        "_ahead", "_estimate", "_floors", "_observed", "_signals", "_start_seconds", "_windows", "cause",
+        "decided_at", "declared", "enough", "last", "memory", "model", "wish",
     )  # fmt: skip
 
     def __init__(self, model: str) -> None:
@@ -76,6 +79,8 @@ class ModelView:
         self.wish: Wish | None = None
         self.memory = Memory()
         self.last: Decision | None = None
+        self.cause: str | None = None
+        """Id of the event that made the next decision urgent."""
         self.decided_at = Instant(0.0)
         self.enough = 0.0
         """Requests that the last decision is good for: more of them, and a new decision is urgent."""
@@ -193,14 +198,25 @@ class ModelView:
         """Whether a decision says anything that the wish on record does not."""
         declared, wish = self.declared, self.wish
         assert declared is not None
-        if wish is None or (wish.uid, wish.revision, wish.policy) != (declared.uid, declared.revision, declared.policy):
-            return True
-        return wish.replicas != decision.replicas or wish.reasons != decision.reasons
+        if declared.deleted and (wish is None or wish.uid != declared.uid):
+            return False
+        return wish is None or not self.same_number(decision) or wish.reasons != decision.reasons
+
+    def same_number(self, decision: Decision) -> bool:
+        """Whether nothing but the reasons differs from the wish on record."""
+        declared, wish = self.declared, self.wish
+        if declared is None or wish is None:
+            return False
+        header = (wish.uid, wish.revision, wish.policy, wish.replicas)
+        return header == (declared.uid, declared.revision, declared.policy, decision.replicas)
+
+    def is_of(self, uid: str) -> bool:
+        """Whether the declaration still has this uid."""
+        return self.declared is not None and self.declared.uid == uid
 
     def recorded(self, decision: Decision, declared: Declared, at: Instant) -> None:
         """The decision, taken for this declaration, stands in the log: it is the wish from now on."""
         self.wish = Wish(declared.uid, declared.revision, decision.replicas, decision.reasons, declared.policy, at)
-        self.decided(decision, at)
 
     def decided(self, decision: Decision, at: Instant) -> None:
         """The decision stands, recorded or not: remember what it remembers."""
@@ -234,10 +250,6 @@ class ModelView:
         return None if left is None else Instant(at + left)
 
 
-KNOWN_ZERO = Demand(stable=0.0, panic=0.0)
-UNKNOWN = Demand()
-
-
 def _counted(observed: _Observed, now: Instant) -> Replicas:
     if observed is NOTHING:
         return NO_REPLICAS
@@ -249,6 +261,3 @@ def _counted(observed: _Observed, now: Instant) -> Replicas:
         ready_in=None if first is None else max(0.0, first - now),
         all_ready_in=None if last is None else max(0.0, last - now),
     )
-
-
-NO_REPLICAS = Replicas()

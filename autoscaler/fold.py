@@ -1,0 +1,167 @@
+"""Routes the records of the log to the views of the models, and enters in the agenda which to look at, and when."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from autoscaler.core.agenda import Agenda
+from autoscaler.core.gateways import Gateways, World
+from autoscaler.core.signals import BACKLOG_VALID
+from autoscaler.core.view import ModelView
+from autoscaler.declared import read_declaration
+from autoscaler.record import read_wish
+from events.log import Record
+from events.types.decisions import OwnershipTaken, WishDecided
+from events.types.gateways import GatewayBeat
+from events.types.metrics import BacklogMeasured, SignalMeasured
+from events.types.models import ModelDeclared
+from events.types.replicas import ReplicasObserved
+from events.types.requests import ActivationRequested, RequestArrived, RequestFinished, RequestWindow
+from events.units import Instant, Seconds
+
+_log: Final = logging.getLogger(__name__)
+
+UNDECLARED_MOST: Final = 1024
+"""Names that are kept though nobody has declared them (yet); the one that came first makes room."""
+
+
+class Fold:
+    """All models, from `relume.models`, `.decisions`, `.replicas`, `.gateways`, `.requests` and `.metrics`.
+
+    `live_from`: records from before it are history: they are folded, and nothing is urgent about them.
+    """
+
+    def __init__(self, agenda: Agenda, tick: Seconds, live_from: Instant) -> None:
+        self.models: dict[str, ModelView] = {}
+        self.world = World(Gateways(), None)
+        self.epoch = -1
+        """Offset of our own `ownership.taken`."""
+        self.lost_to: str | None = None
+        """Who has taken ownership from us."""
+        self.unreadable = 0
+        """Declarations that could not be read; the one before stands."""
+        self._agenda = agenda
+        self._tick = tick
+        self._live_from = live_from
+        self._undeclared: dict[str, None] = {}
+        self._handlers: dict[type[Any], Callable[[Any, Record], None]] = {
+            ModelDeclared: self._declared,
+            WishDecided: self._wished,
+            OwnershipTaken: self._owned,
+            ReplicasObserved: self._observed,
+            GatewayBeat: self._beat,
+            RequestWindow: self._window,
+            RequestArrived: self._arrived,
+            RequestFinished: self._finished,
+            ActivationRequested: self._activation,
+            SignalMeasured: self._signal,
+            BacklogMeasured: self._backlog,
+        }
+
+    def take(self, record: Record) -> None:
+        """Fold one record. Types that say nothing to the autoscaler are passed over."""
+        self.world.gateways.passed(record.appended_at)
+        handler = self._handlers.get(type(record.envelope.data))
+        if handler is not None:
+            handler(record.envelope.data, record)
+
+    def history_read(self, since: Instant, now: Instant) -> None:
+        """All demand since `since` is known from now on: every model may be decided in full."""
+        self.world = replace(self.world, followed_since=since)
+        for model in self.models:
+            self._agenda.at(model, now)
+
+    def forget(self, model: str) -> None:
+        """The model is gone, and its last wish says so."""
+        self.models.pop(model, None)
+        self._undeclared.pop(model, None)
+        self._agenda.forget(model)
+
+    # -- states
+
+    def _declared(self, data: ModelDeclared, record: Record) -> None:
+        try:
+            declared = read_declaration(data)
+        except ValueError as error:
+            self.unreadable += 1
+            _log.warning("declaration of %s, generation %d, cannot be read: %s", data.model, data.generation, error)
+            return
+        view = self._view(data.model)
+        self._undeclared.pop(data.model, None)
+        view.declare(declared, record.appended_at, self.world)
+        self._look(view, record, urgent=True)
+
+    def _wished(self, data: WishDecided, record: Record) -> None:
+        """Wishes of before our time. Our own are known; later ones of others are void: their epoch is older."""
+        if self.epoch >= 0 and record.position.offset > self.epoch:
+            return
+        view = self._view(data.model)
+        view.adopt(*read_wish(data, record.appended_at))
+        self._look(view, record, urgent=False)
+
+    def _owned(self, data: OwnershipTaken, record: Record) -> None:
+        if data.partition == 0 and 0 <= self.epoch < record.position.offset:
+            self.lost_to = data.owner
+
+    def _observed(self, data: ReplicasObserved, record: Record) -> None:
+        view = self._view(data.model)
+        view.observe(data, record.appended_at)
+        self._look(view, record, urgent=False, when=record.appended_at)
+
+    def _beat(self, data: GatewayBeat, record: Record) -> None:
+        self.world.gateways.beat(data.gateway, data.boot, record.appended_at)
+
+    # -- news
+
+    def _window(self, data: RequestWindow, record: Record) -> None:
+        view = self._view(data.model)
+        pressed = view.window(record.envelope.source, data, record.appended_at, self.world)
+        self._look(view, record, urgent=pressed)
+
+    def _arrived(self, data: RequestArrived, record: Record) -> None:
+        view = self._view(data.model)
+        self._look(view, record, urgent=view.request(data.request, record.appended_at, arrived=True))
+
+    def _finished(self, data: RequestFinished, record: Record) -> None:
+        view = self._view(data.model)
+        self._look(view, record, urgent=view.request(data.request, record.appended_at, arrived=False))
+
+    def _activation(self, data: ActivationRequested, record: Record) -> None:
+        view = self._view(data.model)
+        until = None if data.until is None else Instant(data.until)
+        self._look(view, record, urgent=view.activate(data.replicas, until, record.appended_at))
+
+    def _signal(self, data: SignalMeasured, record: Record) -> None:
+        view = self._view(data.model)
+        view.signal(data.name, (data.value, data.target), record.appended_at, Seconds(data.valid_for))
+        self._look(view, record, urgent=False)
+
+    def _backlog(self, data: BacklogMeasured, record: Record) -> None:
+        view = self._view(data.model)
+        view.signal(f"backlog/{data.source}", (data.items, None), record.appended_at, BACKLOG_VALID)
+        self._look(view, record, urgent=False)
+
+    # -- inside
+
+    def _view(self, model: str) -> ModelView:
+        view = self.models.get(model)
+        if view is None:
+            if len(self._undeclared) >= UNDECLARED_MOST:
+                self.forget(next(iter(self._undeclared)))
+            view = self.models[model] = ModelView(model)
+            self._undeclared[model] = None
+        return view
+
+    def _look(self, view: ModelView, record: Record, *, urgent: bool, when: Instant | None = None) -> None:
+        """The model is dirty: look at it at once, then, or at its next tick."""
+        if view.declared is None:
+            return
+        if urgent and record.appended_at >= self._live_from:
+            view.cause = record.envelope.id
+            self._agenda.urgent(view.model)
+            return
+        due = view.decided_at + self._tick if when is None else when
+        self._agenda.at(view.model, Instant(max(due, record.appended_at)))

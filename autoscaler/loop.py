@@ -1,0 +1,327 @@
+"""The shell around `decide`: observe, decide, record, act. A recorded wish is the act: the allocator follows it.
+
+An event only wakes the loop and says which model is dirty; the decision is made from the whole view of that model. More
+requests than the last wish is good for are urgent; ordinary windows wait for the model's tick; quiet models wait for
+their `again_at`. Everything runs on one event loop and in small slices, because a gateway may run beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Final
+
+from autoscaler.core.agenda import Agenda
+from autoscaler.core.decide import decide, hold
+from autoscaler.core.model import Decision, Reason, Snapshot
+from autoscaler.core.policy import ScalingPolicy
+from autoscaler.core.view import Declared, ModelView, Wish
+from autoscaler.fold import Fold
+from autoscaler.record import wish_of
+from autoscaler.settings import AutoscalerSettings
+from events.clock import Clock
+from events.log import EventLog, LogClosed, LogUnavailable, Record, Start
+from events.names import Topic
+from events.types.decisions import OwnershipTaken
+from events.units import Instant
+from events.writer import EventWriter
+
+_log: Final = logging.getLogger(__name__)
+
+STATES: Final = (Topic.MODELS, Topic.DECISIONS, Topic.REPLICAS, Topic.GATEWAYS)
+NEWS: Final = (Topic.REQUESTS, Topic.METRICS)
+
+FOLD_SLICE: Final = 64
+DECIDE_SLICE: Final = 32
+"""Records folded, and models decided, before the event loop is let go: under a millisecond each on one core."""
+
+GRAIN: Final = 0.05
+"""Timers of quiet models are rounded up to this many seconds, so that one alarm serves many."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReport:
+    """How a model stands now: what a decision would see, the last decision, and the wish on record."""
+
+    snapshot: Snapshot
+    policy: ScalingPolicy
+    decision: Decision | None
+    wish: Wish | None
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Counts since the start."""
+
+    models: int
+    decided: int
+    recorded: int
+    policy_failures: int
+    log_failures: int
+    unreadable_declarations: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A decision that is still to be recorded, with what it was taken from."""
+
+    view: ModelView
+    declared: Declared
+    snapshot: Snapshot
+    decision: Decision
+
+
+class Autoscaler:
+    """Owns the wishes of all models of partition 0, until another one takes them. Give `writer` its own source."""
+
+    def __init__(self, log: EventLog, clock: Clock, writer: EventWriter, settings: AutoscalerSettings) -> None:
+        self._event_log = log
+        self._clock = clock
+        self._writer = writer
+        self._settings = settings
+        self._agenda = Agenda()
+        self._fold = Fold(self._agenda, settings.tick, clock.now())
+        self._wake = asyncio.Event()
+        self._states_read = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._alarm: tuple[Instant, asyncio.Task[None]] | None = None
+        self._decided = self._recorded = self._policy_failures = self._log_failures = 0
+
+    # -- life
+
+    async def start(self) -> None:
+        """Take ownership, read the states, then decide. Returns when the first decisions may be taken.
+
+        Past demand is read back meanwhile; until it is, wishes may rise and none falls. Raises LogUnavailable,
+        LogClosed.
+        """
+        taken = OwnershipTaken(partition=0, owner=self._settings.owner)
+        (position,) = await self._event_log.append([self._writer.envelope(taken)])
+        self._fold.epoch = position.offset
+        self._spawn(self._follow(STATES, lambda: Start("newest_per_key"), self._states_read.set))
+        await self._until(self._states_read)
+        since = self._history_from()
+        self._spawn(self._follow(NEWS, lambda: Start("time", since), lambda: self._on_history(since)))
+        self._spawn(self._work())
+
+    async def close(self) -> None:
+        """Stop. What was recorded stands."""
+        tasks, self._tasks = self._tasks, []
+        if self._alarm is not None:
+            tasks.append(self._alarm[1])
+            self._alarm = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def wait(self) -> None:
+        """Return when the log was closed; raise what a task of this autoscaler has failed of."""
+        await asyncio.gather(*self._tasks)
+
+    # -- answers
+
+    @property
+    def deciding(self) -> bool:
+        """Whether this autoscaler decides: it has read the states, and nobody has taken ownership from it."""
+        return self._states_read.is_set() and self._fold.lost_to is None
+
+    @property
+    def history_read(self) -> bool:
+        """Whether past demand has been read back, so that wishes may fall."""
+        return self._fold.world.followed_since is not None
+
+    def missing(self) -> Sequence[str]:
+        """What keeps it from deciding, a sentence each."""
+        if self._fold.lost_to is not None:
+            return [f"the autoscaler does not decide: {self._fold.lost_to} has taken ownership"]
+        return [] if self._states_read.is_set() else ["the autoscaler has not read the states yet"]
+
+    def view(self, model: str) -> ModelReport | None:
+        """How a model stands now; None when it is not declared."""
+        view = self._fold.models.get(model)
+        snapshot = None if view is None else view.snapshot(self._clock.now(), self._fold.world)
+        if view is None or view.declared is None or snapshot is None:
+            return None
+        return ModelReport(snapshot, view.declared.policy, view.last, view.wish)
+
+    def statistics(self) -> Statistics:
+        """Counts since the start."""
+        return Statistics(
+            models=len(self._fold.models),
+            decided=self._decided,
+            recorded=self._recorded,
+            policy_failures=self._policy_failures,
+            log_failures=self._log_failures,
+            unreadable_declarations=self._fold.unreadable,
+        )
+
+    # -- observe
+
+    async def _follow(self, topics: Sequence[str], start: Callable[[], Start], caught_up: Callable[[], None]) -> None:
+        """Fold what the topics say, for ever. A log that fails is asked again, from the start."""
+        tries = 0
+        while True:
+            subscription = self._event_log.subscribe(topics, start())
+            try:
+                async for batch in subscription:
+                    await self._fold_slices(batch.records)
+                    if batch.caught_up:
+                        caught_up()
+                    tries = 0
+            except LogUnavailable as error:
+                tries += 1
+                await self._pause(tries, error)
+            except LogClosed:
+                return
+            else:
+                return
+            finally:
+                await subscription.close()
+
+    async def _fold_slices(self, records: Sequence[Record]) -> None:
+        for begin in range(0, len(records), FOLD_SLICE):
+            for record in records[begin : begin + FOLD_SLICE]:
+                self._fold.take(record)
+            self._wake.set()
+            if begin + FOLD_SLICE < len(records):
+                await asyncio.sleep(0)
+
+    def _on_history(self, since: Instant) -> None:
+        if not self.history_read:
+            self._fold.history_read(since, self._clock.now())
+            self._wake.set()
+
+    def _history_from(self) -> Instant:
+        """As far back as any model's demand matters, within the bound."""
+        policies = [view.declared.policy for view in self._fold.models.values() if view.declared is not None]
+        longest = max((max(policy.stable_window, policy.keep_alive) for policy in policies), default=0.0)
+        return Instant(self._clock.now() - min(longest, self._settings.read_back_most))
+
+    # -- decide
+
+    async def _work(self) -> None:
+        """Decide what is dirty and due, slice by slice; wait when nothing is. Ends when the log is closed."""
+        while True:
+            now = self._clock.now()
+            next_at = self._agenda.next_at()
+            if self._fold.lost_to is not None or next_at is None or next_at > now:
+                await self._rest(None if self._fold.lost_to is not None else next_at)
+                continue
+            taken = [self._decide(model, now) for model in self._agenda.take(now, DECIDE_SLICE)]
+            to_record = [one for one in taken if one is not None]
+            try:
+                await (self._record(to_record) if to_record else asyncio.sleep(0))
+            except LogClosed:
+                return
+
+    def _decide(self, model: str, now: Instant) -> _Taken | None:
+        """Decide one model. Returns what must be recorded before it counts."""
+        view = self._fold.models.get(model)
+        snapshot = None if view is None else view.snapshot(now, self._fold.world)
+        if view is None or view.declared is None or snapshot is None:
+            return None
+        decision = self._decision(snapshot, view.declared.policy, now)
+        self._decided += 1
+        taken = _Taken(view, view.declared, snapshot, decision)
+        if not view.changed(decision):
+            self._stand(taken, now)
+            return None
+        wish = view.wish
+        if wish is not None and view.same_number(decision) and now < wish.recorded_at + self._settings.reasons_every:
+            view.decided(decision, now)
+            self._look_again(view, decision)
+            self._agenda.at(model, Instant(wish.recorded_at + self._settings.reasons_every))
+            return None
+        return taken
+
+    def _decision(self, snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> Decision:
+        try:
+            return decide(snapshot, policy, now)
+        except Exception:  # noqa: BLE001 - a policy's bug must not stop the loop for the other models
+            self._policy_failures += 1
+            _log.exception("policy %s failed for %s; its last wish stands", policy.name, snapshot.model)
+            return hold(snapshot, policy, now, Reason.POLICY_FAILED)
+
+    def _stand(self, taken: _Taken, now: Instant) -> None:
+        """The decision stands: it is on record, or says nothing new."""
+        if taken.declared.deleted:
+            self._fold.forget(taken.view.model)
+            return
+        taken.view.decided(taken.decision, now)
+        self._look_again(taken.view, taken.decision)
+
+    def _look_again(self, view: ModelView, decision: Decision) -> None:
+        if decision.again_at is not None:
+            self._agenda.at(view.model, Instant(ceil(decision.again_at / GRAIN) * GRAIN))
+
+    # -- record, act
+
+    async def _record(self, taken: Sequence[_Taken]) -> None:
+        """Append the wishes; only then do they count. While the log fails, all stays as it was, and dirty."""
+        envelopes = [
+            self._writer.envelope(
+                wish_of(one.snapshot, one.declared.policy, one.decision), cause=one.view.cause, epoch=self._fold.epoch
+            )
+            for one in taken
+        ]
+        tries = 0
+        while True:
+            try:
+                await self._event_log.append(envelopes)
+                break
+            except LogUnavailable as error:
+                tries += 1
+                await self._pause(tries, error)
+            if self._fold.lost_to is not None:
+                return
+        self._recorded += len(taken)
+        now = self._clock.now()
+        for one in taken:
+            model = one.view.model
+            if self._fold.models.get(model) is one.view and one.view.is_of(one.declared.uid):
+                one.view.recorded(one.decision, one.declared, now)
+                self._stand(one, now)
+            else:
+                self._agenda.urgent(model)
+
+    # -- waiting
+
+    async def _rest(self, until: Instant | None) -> None:
+        """Wait until woken, or until that instant."""
+        self._wake.clear()
+        if until is not None and (self._alarm is None or until < self._alarm[0]):
+            if self._alarm is not None:
+                self._alarm[1].cancel()
+            self._alarm = (until, asyncio.create_task(self._ring_at(until)))
+        await self._wake.wait()
+
+    async def _ring_at(self, instant: Instant) -> None:
+        await self._clock.sleep_until(instant)
+        self._alarm = None
+        self._wake.set()
+
+    async def _pause(self, tries: int, error: LogUnavailable) -> None:
+        """Wait before the log is tried again."""
+        self._log_failures += 1
+        settings = self._settings
+        seconds = min(settings.retry_most, settings.retry_first * 2 ** min(tries - 1, 16))
+        _log.warning("the event log failed (%s); trying again in %.1f s", error, seconds)
+        await self._clock.sleep_until(Instant(self._clock.now() + seconds))
+
+    async def _until(self, event: asyncio.Event) -> None:
+        """Wait for `event`, or raise what the tasks it depends on have failed of."""
+        waiter = asyncio.create_task(event.wait())
+        try:
+            await asyncio.wait([waiter, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in self._tasks:
+                if task.done():
+                    task.result()
+                    raise LogClosed("the log was closed while the autoscaler started")
+        finally:
+            waiter.cancel()
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        self._tasks.append(asyncio.create_task(work))
