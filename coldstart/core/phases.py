@@ -44,7 +44,7 @@ def timeline(arrived_at: Instant, placed_at: Instant | None, spans: Sequence[Pha
     request came (another request woke it) is shown from the arrival on: what was over by then did not cost this one.
     """
     reported = {span.phase for span in spans}
-    begun = min((span.started_at for span in spans), default=None)
+    begun = min((span.started_at for span in spans if span.phase not in (Phase.HOLD, Phase.PLACE)), default=None)
     decided = placed_at if placed_at is not None else begun
     before: list[PhaseSpan] = []
     if Phase.HOLD not in reported and (decided is None or decided > arrived_at):

@@ -50,7 +50,8 @@ class SketchBuilder:
     def add(self, seconds: float) -> None:
         """One value; a negative one counts as 0."""
         bucket = bucket_of(seconds)
-        self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
+        buckets = self._buckets
+        buckets[bucket] = buckets.get(bucket, 0) + 1
         self._count += 1
         if seconds > 0:
             self._sum += seconds

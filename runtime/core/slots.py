@@ -170,10 +170,12 @@ class SlotPool:
 
     def changed(self, replica: ReplicaSlots) -> None:
         """Its load is another now."""
-        replica.version += 1
-        if self._members.get(replica.name) is not replica:
+        version = replica.version = replica.version + 1
+        name = replica.name
+        if self._members.get(name) is not replica:
             return
-        heapq.heappush(self._heap, _entry(replica))
+        busy = len(replica.leases) + len(replica.settling)
+        heapq.heappush(self._heap, (busy / replica.status.slots, name, version, replica))
         if len(self._heap) > 4 * len(self._members) + 64:  # so many stale entries that starting anew is cheaper
             self._rebuild()
 
@@ -190,10 +192,5 @@ class SlotPool:
         return None
 
     def _rebuild(self) -> None:
-        self._heap = [_entry(replica) for replica in self._members.values()]
+        self._heap = [(it.busy / it.status.slots, it.name, it.version, it) for it in self._members.values()]
         heapq.heapify(self._heap)
-
-
-def _entry(replica: ReplicaSlots) -> tuple[float, str, int, ReplicaSlots]:
-    share = (len(replica.leases) + len(replica.settling)) / replica.status.slots
-    return (share, replica.name, replica.version, replica)

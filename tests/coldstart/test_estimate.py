@@ -1,0 +1,125 @@
+"""Learned start times and drain rates."""
+
+from __future__ import annotations
+
+import pytest
+
+from coldstart.core.estimate import OVERRUN, STARTS_KEPT, DrainRate, StartEstimate, quantile
+from events.types.replicas import Phase, PhaseSpan, ReplicasObserved, ReplicaState
+from events.units import Instant
+from tests.support.slots import START, observed, replica, spans
+
+
+def learned(*starts: tuple[float, float, float]) -> StartEstimate:
+    """An estimate that has seen starts with these seconds of spawn, load and warm-up."""
+    estimate = StartEstimate()
+    for life, seconds in enumerate(starts, 1):
+        estimate.fold(observed(replica(life=life, phases=spans(*seconds))))
+    return estimate
+
+
+def running(phase: Phase, since: float) -> tuple[PhaseSpan, ...]:
+    return (PhaseSpan(phase=phase, started_at=START - since),)
+
+
+def test_nothing_is_known_before_the_first_start() -> None:
+    """Unknown is None, also while a start is on its way."""
+    estimate = StartEstimate()
+    estimate.fold(observed(replica(state=ReplicaState.STARTING, phases=spans(1.0))))
+    assert not estimate.known
+    assert estimate.eta(START) is None
+    assert estimate.eta_at_most(START, running(Phase.LOAD, 1.0)) is None
+
+
+def test_a_start_is_learned_once_however_often_it_is_observed() -> None:
+    """Observations repeat the whole state; only new lives teach."""
+    estimate = learned((1.0, 4.0, 1.0))
+    for _ in range(20):
+        estimate.fold(observed(replica(life=1, phases=spans(1.0, 4.0, 1.0))))
+    estimate.fold(observed(replica(life=2, phases=spans(1.0, 8.0, 1.0))))
+    estimate.fold(observed(replica(life=3, phases=spans(1.0, 8.0, 1.0))))
+    assert estimate.eta(START) == 10.0
+
+
+def test_a_failed_start_teaches_nothing() -> None:
+    """How long it took to fail says nothing about how long it takes to succeed."""
+    estimate = StartEstimate()
+    estimate.fold(observed(replica(state=ReplicaState.FAILED, phases=spans(1.0, 2.0)), failures=1))
+    assert not estimate.known
+
+
+def test_one_slow_start_does_not_move_the_estimate_but_the_cautious_one() -> None:
+    """The median for decisions, the ninth of ten for what clients are told."""
+    estimate = learned(*[(1.0, 4.0, 1.0)] * 8, (1.0, 60.0, 1.0), (1.0, 60.0, 1.0))
+    assert estimate.eta(START) == 6.0
+    assert estimate.eta_at_most(START) == 62.0
+
+
+def test_old_starts_are_forgotten() -> None:
+    """After a change that makes starts slow, the estimate follows within half of what it keeps, and a bit."""
+    slow = [(1.0, 10.0, 1.0)] * (STARTS_KEPT // 2 + 1)
+    assert learned(*[(1.0, 4.0, 1.0)] * STARTS_KEPT, *slow).eta(START) == 12.0
+
+
+@pytest.mark.parametrize(
+    ("so_far", "expected"),
+    [
+        ((), 6.0),
+        (running(Phase.SPAWN, 0.5), 5.5),
+        (running(Phase.LOAD, 1.0), 4.0),
+        (spans(1.0, 4.0, at=START - 5), 1.0),
+        (running(Phase.WARMUP, 0.25), 0.75),
+        (running(Phase.LOAD, 8.0), 8.0 * OVERRUN + 1.0),
+        (spans(1.0, 4.0, 1.0, at=START - 6), 0.0),
+    ],
+    ids=["whole", "in-spawn", "in-load", "between", "in-warmup", "overrun", "over"],
+)
+def test_what_is_left_depends_on_how_far_the_start_is(so_far: tuple[PhaseSpan, ...], expected: float) -> None:
+    """Phases that are over cost nothing more; the one that goes on what is left of it."""
+    assert learned((1.0, 4.0, 1.0)).eta(START, so_far) == pytest.approx(expected)
+
+
+def test_what_is_left_of_a_long_phase_comes_from_the_starts_that_were_longer() -> None:
+    """After 5 s of loading the quick starts say nothing any more."""
+    estimate = learned((0.0, 4.0, 0.0), (0.0, 4.0, 0.0), (0.0, 20.0, 0.0))
+    assert estimate.eta(START, running(Phase.LOAD, 5.0)) == 15.0
+
+
+def test_the_same_observations_give_the_same_answer() -> None:
+    """Nothing depends on the order of replicas within an observation."""
+    one, other = StartEstimate(), StartEstimate()
+    starts = [replica(index, life=index + 1, phases=spans(1.0, float(index), 1.0)) for index in range(5)]
+    one.fold(observed(*starts))
+    other.fold(observed(*reversed(starts)))
+    assert one.eta(START) == other.eta(START) == 4.0
+    assert isinstance(observed(*starts), ReplicasObserved)
+
+
+@pytest.mark.parametrize(("rank", "expected"), [(0.0, 1.0), (0.5, 2.0), (0.75, 3.0), (0.9, 4.0), (1.0, 4.0)])
+def test_quantile_is_the_nearest_rank(rank: float, expected: float) -> None:
+    """No value is made up between two samples."""
+    assert quantile([4.0, 1.0, 3.0, 2.0], rank) == expected
+
+
+def test_the_drain_rate_finds_a_steady_rate() -> None:
+    """Two a second for a minute is two a second."""
+    rate = DrainRate()
+    assert rate.rate(START) is None
+    for index in range(120):
+        rate.add(Instant(START + index / 2))
+    assert rate.rate(Instant(START + 59.5)) == pytest.approx(2.0, rel=0.1)
+
+
+def test_the_drain_rate_of_a_burst_is_not_infinite() -> None:
+    """Many at one instant are counted as at most so many a second."""
+    rate = DrainRate()
+    for _ in range(50):
+        rate.add(START)
+    assert rate.rate(START) == pytest.approx(50.0)
+
+
+def test_the_drain_rate_is_forgotten() -> None:
+    """After a long silence nobody can say how fast the queue drains."""
+    rate = DrainRate()
+    rate.add(START)
+    assert rate.rate(Instant(START + 120)) is None
