@@ -1,0 +1,275 @@
+"""Why a number of replicas was decided, in sentences with the numbers, from the records alone. Pure.
+
+Every sentence about the decision is made of what the decision itself saw (its snapshot, its policy, its memory); what
+came of it is made of the grant and of the replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Final
+
+from pydantic import JsonValue
+
+from autoscaler.codec import read_memory, read_policy, read_snapshot
+from autoscaler.core.model import Memory, Reason, Snapshot
+from autoscaler.core.policy import ScalingPolicy
+from autoscaler.outcome import after_sentences, outcome_facts
+from autoscaler.words import clock_time, number, replicas, requests, span, times
+from events.types.decisions import WishDecided
+from events.types.grants import GrantDecided
+from events.types.models import ModelDeclared
+from events.types.replicas import ReplicasObserved
+from events.units import format_instant
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The newest records about a model. Those of another uid than the wish's are void."""
+
+    wish: WishDecided
+    grant: GrantDecided | None = None
+    observed: ReplicasObserved | None = None
+    declared: ModelDeclared | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A decision for people and for programs."""
+
+    sentences: tuple[str, ...]
+    facts: Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a sentence may speak of: what the decision saw, its numbers, its answer and what it remembers."""
+
+    snapshot: Snapshot
+    policy: ScalingPolicy
+    memory: Memory
+    replicas: int
+
+    @property
+    def level(self) -> int:
+        return self.snapshot.demand.running + self.snapshot.demand.waiting
+
+    @property
+    def target(self) -> str:
+        return number(self.policy.target)
+
+
+def explain(records: Records) -> Explanation:
+    """The last decision about a model and what came of it. ValueError when the wish cannot be read."""
+    wish = records.wish
+    told = _Told(read_snapshot(wish.snapshot), read_policy(wish.policy), read_memory(wish.memory), wish.replicas)
+    reasons = [(reason, reason_sentence(reason, told)) for reason in wish.reasons]
+    grant = records.grant if records.grant is not None and records.grant.uid == wish.uid else None
+    observed = records.observed if records.observed is not None and records.observed.uid == wish.uid else None
+    declared = records.declared if records.declared is not None and records.declared.uid == wish.uid else None
+    sentences = (
+        _demand_sentence(told),
+        _replicas_sentence(told),
+        *(text for _, text in reasons),
+        _answer_sentence(told),
+        *after_sentences(wish, grant, observed, declared),
+    )
+    facts: dict[str, JsonValue] = {
+        "model": wish.model,
+        "uid": wish.uid,
+        "revision": wish.revision,
+        "decidedAt": format_instant(told.snapshot.taken_at),
+        "replicas": wish.replicas,
+        "replicasBefore": told.snapshot.wished,
+        "reasons": [{"reason": reason, "text": text} for reason, text in reasons],
+        "snapshot": wish.snapshot,
+        "policy": wish.policy,
+        "memory": wish.memory,
+        **outcome_facts(wish, grant, observed, declared),
+    }
+    return Explanation(sentences, facts)
+
+
+def reason_sentence(reason: str, told: _Told) -> str:
+    """The sentence of one reason; one that a newer release wrote is named."""
+    template = SENTENCES.get(reason)
+    return f"A reason that this release does not know: {reason}." if template is None else template(told)
+
+
+def _demand_sentence(told: _Told) -> str:
+    demand, policy = told.snapshot.demand, told.policy
+    text = f"At {clock_time(told.snapshot.taken_at)} demand was {demand.running} running and {demand.waiting} waiting"
+    if demand.oldest_waiting is not None:
+        text += f", the oldest for {span(demand.oldest_waiting)}"
+    stable, panic = demand.stable, demand.panic
+    if stable is None:
+        return f"{text}; its average over the last {span(policy.stable_window)} was not known."
+    text += f"; on average {number(stable)} over the last {span(policy.stable_window)}"
+    if panic is not None:
+        text += f" and {number(panic)} over the last {span(policy.panic_window)}"
+    return text + "."
+
+
+def _replicas_sentence(told: _Told) -> str:
+    have = told.snapshot.replicas
+    text = f"{replicas(have.ready)} {'was' if have.ready == 1 else 'were'} ready and {have.starting} starting"
+    if have.ready_in is not None:
+        text += f" (the first ready in about {span(have.ready_in)})"
+    if have.draining:
+        text += f", {have.draining} draining"
+    before = told.snapshot.wished
+    return text + ("; nothing had been asked for before." if before is None else f"; {before} had been asked for.")
+
+
+def _answer_sentence(told: _Told) -> str:
+    before = told.snapshot.wished
+    still = "still " if before == told.replicas else ""
+    return f"So it {still}asked for {replicas(told.replicas)}."
+
+
+def _activation(told: _Told) -> str:
+    return f"{requests(told.level)} asked for the model and no replica was ready: it had to wake."
+
+
+def _backlog(told: _Told) -> str:
+    need = ceil(told.level / told.policy.target)
+    return f"The target is {told.target} a replica, so {requests(told.level)} in flight need {replicas(need)}."
+
+
+def _load(told: _Told) -> str:
+    panic = told.snapshot.demand.panic
+    averaged = "" if panic is None else f", and {number(panic)} on average over {span(told.policy.panic_window)}"
+    return (
+        f"{requests(told.level)} in flight now{averaged}, at a target of {told.target} a replica, "
+        f"need {replicas(ceil(max(told.level, panic or 0.0) / told.policy.target))}."
+    )
+
+
+def _requested(told: _Told) -> str:
+    until = told.memory.floor_until
+    end = "" if until is None else f" until {clock_time(until)}"
+    return f"Somebody asked that at least {replicas(told.memory.floor)} be awake{end}."
+
+
+def _signal(told: _Told) -> str:
+    return f"Numbers from outside need {number(told.snapshot.demand.signal)} replicas."
+
+
+def _panic(told: _Told) -> str:
+    have = told.snapshot.replicas.ready + told.snapshot.replicas.starting
+    until = told.memory.panic_until
+    end = "" if until is None else f" before {clock_time(until)}"
+    return (
+        f"Demand was at least twice what {replicas(have)} ready or starting can take, or was so within the last "
+        f"{span(told.policy.stable_window)}: nothing is taken away{end}."
+    )
+
+
+def _starts_fail(told: _Told) -> str:
+    retry_at = told.snapshot.retry_at
+    when = "" if retry_at is None else f", next at {clock_time(retry_at)}"
+    return f"The start failed {times(told.snapshot.failures)}: no more are asked for until one succeeds{when}."
+
+
+def _history_unread(_: _Told) -> str:
+    return "Past demand had not been read back yet: nothing is taken away before."
+
+
+def _demand_unknown(told: _Told) -> str:
+    demand = told.snapshot.demand
+    if demand.silent:
+        quiet = "" if demand.age is None else f" {span(demand.age)} ago"
+        who = "1 gateway" if demand.silent == 1 else f"{demand.silent} gateways"
+        return (
+            f"{who} fell silent{quiet} with requests in flight: what is unknown is not zero, so nothing is taken away."
+        )
+    part = f"{demand.coverage * 100:.0f} %"
+    return f"Only {part} of the demand of the last {span(told.policy.stable_window)} is known: nothing is taken away."
+
+
+def _signal_stale(told: _Told) -> str:
+    stale = told.snapshot.demand.stale_signals
+    return f"{stale} of the numbers from outside {'has' if stale == 1 else 'have'} run out: nothing is taken away."
+
+
+def _steady(told: _Told) -> str:
+    stable = told.snapshot.demand.stable
+    averaged = "" if stable is None else f", {number(stable)} on average over {span(told.policy.stable_window)}"
+    room = number(told.replicas * told.policy.target)
+    return (
+        f"{requests(told.level)} in flight{averaged}, fit into the {room} that {replicas(told.replicas)} should take."
+    )
+
+
+def _keep_alive(told: _Told) -> str:
+    last = told.memory.last_busy_at
+    if last is None:
+        return f"Nobody asks; what is idle lives on for {span(told.policy.keep_alive)}."
+    life = told.policy.keep_alive
+    return f"Nobody has asked since {clock_time(last)}; what is idle lives on for {span(life)}, to {clock_time(last + life)}."
+
+
+def _descent(told: _Told) -> str:
+    demand = told.snapshot.demand
+    return (
+        f"On average {number(demand.stable or 0.0)} in flight over the last {span(told.policy.stable_window)} "
+        f"need fewer than {replicas(told.snapshot.wished or 0)} at a target of {told.target}, with room to spare."
+    )
+
+
+def _step_limit(told: _Told) -> str:
+    return f"No more than half of {told.snapshot.wished or 0} go at once: {told.replicas} stay for now."
+
+
+def _idle(told: _Told) -> str:
+    last = told.memory.last_busy_at
+    if last is None:
+        return "Nobody asks."
+    return f"Nobody has asked since {clock_time(last)}; the keep-alive is {span(told.policy.keep_alive)}."
+
+
+def _at_least_min(told: _Told) -> str:
+    return f"minReplicas keeps it at {told.policy.min_replicas} or more."
+
+
+def _at_most_max(told: _Told) -> str:
+    return f"maxReplicas keeps it at {told.policy.max_replicas} or fewer."
+
+
+def _deleted(told: _Told) -> str:
+    return f"{told.snapshot.model} is no longer declared."
+
+
+def _policy_unknown(told: _Told) -> str:
+    return f"There is no policy named {told.policy.name}: the last wish stands."
+
+
+def _policy_failed(told: _Told) -> str:
+    return f"The policy {told.policy.name} failed with an error: the last wish stands."
+
+
+SENTENCES: Final[Mapping[str, Callable[[_Told], str]]] = {
+    Reason.ACTIVATION: _activation,
+    Reason.BACKLOG: _backlog,
+    Reason.LOAD: _load,
+    Reason.REQUESTED: _requested,
+    Reason.SIGNAL: _signal,
+    Reason.PANIC: _panic,
+    Reason.STARTS_FAIL: _starts_fail,
+    Reason.HISTORY_UNREAD: _history_unread,
+    Reason.DEMAND_UNKNOWN: _demand_unknown,
+    Reason.SIGNAL_STALE: _signal_stale,
+    Reason.STEADY: _steady,
+    Reason.KEEP_ALIVE: _keep_alive,
+    Reason.DESCENT: _descent,
+    Reason.STEP_LIMIT: _step_limit,
+    Reason.IDLE: _idle,
+    Reason.DELETED: _deleted,
+    Reason.AT_LEAST_MIN: _at_least_min,
+    Reason.AT_MOST_MAX: _at_most_max,
+    Reason.POLICY_UNKNOWN: _policy_unknown,
+    Reason.POLICY_FAILED: _policy_failed,
+}
+"""A sentence for each reason; a test holds it whole."""

@@ -1,0 +1,95 @@
+"""What came of a wish: grant, shortage, override, starts that failed, replicas that are."""
+
+from __future__ import annotations
+
+from pydantic import JsonValue
+
+from autoscaler.words import clock_time, replicas, times
+from events.types.decisions import WishDecided
+from events.types.grants import GrantDecided
+from events.types.models import ModelDeclared
+from events.types.replicas import ReplicasObserved, ReplicaState
+from events.units import format_instant
+
+
+def after_sentences(
+    wish: WishDecided, grant: GrantDecided | None, observed: ReplicasObserved | None, declared: ModelDeclared | None
+) -> tuple[str, ...]:
+    """One sentence for each thing that is known to have come of a wish."""
+    told = (_override(declared, grant, wish), _granted(grant), _failed(observed), _are(observed))
+    return tuple(text for text in told if text)
+
+
+def outcome_facts(
+    wish: WishDecided, grant: GrantDecided | None, observed: ReplicasObserved | None, declared: ModelDeclared | None
+) -> dict[str, JsonValue]:
+    """The same for programs; null is unknown."""
+    shortage = grant.shortage if grant is not None else None
+    overrides = _overrides(declared, grant, wish)
+    override = declared.override if declared is not None and overrides else None
+    retry_at = observed.retry_at if observed is not None and observed.failures else None
+    return {
+        "granted": None if grant is None else _staying(grant),
+        "shortage": None if shortage is None else {"replicas": shortage.replicas, "message": shortage.message},
+        "override": None
+        if override is None
+        else {"replicas": override.replicas, "until": format_instant(override.until)},
+        "ready": None if observed is None else _count(observed, ReplicaState.READY),
+        "starting": None if observed is None else _count(observed, ReplicaState.STARTING),
+        "failures": None if observed is None else observed.failures,
+        "failureReason": observed.reason if observed is not None and observed.failures else None,
+        "failureMessage": observed.message if observed is not None and observed.failures else None,
+        "retryAt": None if retry_at is None else format_instant(retry_at),
+    }
+
+
+def _staying(grant: GrantDecided) -> int:
+    return sum(not one.drain for one in grant.replicas)
+
+
+def _overrides(declared: ModelDeclared | None, grant: GrantDecided | None, wish: WishDecided) -> bool:
+    """Whether the allocator answered a person's number instead of the wish."""
+    override = declared.override if declared is not None else None
+    if override is None or grant is None:
+        return False
+    return grant.wished == override.replicas and grant.wished != wish.replicas
+
+
+def _override(declared: ModelDeclared | None, grant: GrantDecided | None, wish: WishDecided) -> str:
+    if declared is None or declared.override is None or not _overrides(declared, grant, wish):
+        return ""
+    override = declared.override
+    by = f" by {override.by}" if override.by else ""
+    return f"An override{by} of {replicas(override.replicas)} stands before it until {clock_time(override.until)}."
+
+
+def _granted(grant: GrantDecided | None) -> str:
+    if grant is None:
+        return "The allocator has not answered yet."
+    text = f"The allocator granted {_staying(grant)} of {grant.wished}"
+    if grant.shortage is None:
+        return text + "."
+    return f"{text}; {replicas(grant.shortage.replicas)} short: {grant.shortage.message.rstrip('.')}."
+
+
+def _failed(observed: ReplicasObserved | None) -> str:
+    if observed is None or not observed.failures:
+        return ""
+    text = f"The start failed {times(observed.failures)}"
+    why = observed.message or observed.reason
+    if why:
+        text += f": {why.rstrip('.')}"
+    return text + ("." if observed.retry_at is None else f"; next try at {clock_time(observed.retry_at)}.")
+
+
+def _are(observed: ReplicasObserved | None) -> str:
+    if observed is None:
+        return ""
+    ready, starting = _count(observed, ReplicaState.READY), _count(observed, ReplicaState.STARTING)
+    phases = sorted({one.phase.value for one in observed.replicas if one.phase is not None})
+    where = f" (in {', '.join(phases)})" if starting and phases else ""
+    return f"Now {replicas(ready)} {'is' if ready == 1 else 'are'} ready and {starting} starting{where}."
+
+
+def _count(observed: ReplicasObserved, state: ReplicaState) -> int:
+    return sum(one.state is state for one in observed.replicas)

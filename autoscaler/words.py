@@ -1,0 +1,35 @@
+"""Numbers, spans and instants as people read them."""
+
+from __future__ import annotations
+
+from events.units import format_duration, format_instant
+
+
+def clock_time(instant: float) -> str:
+    """``18:53:42`` in UTC."""
+    return format_instant(instant)[11:19] + " UTC"
+
+
+def span(seconds: float) -> str:
+    """A duration, to the millisecond below a second and the tenth above: ``250ms``, ``1.2s``, ``5m``."""
+    return format_duration(round(seconds, 3 if seconds < 1 else 1))
+
+
+def number(amount: float) -> str:
+    """At most two decimals, none when there are none: ``4``, ``3.25``."""
+    return f"{round(amount, 2):g}" if amount < 1e6 else f"{amount:.0f}"
+
+
+def replicas(count: int) -> str:
+    """``1 replica``, ``3 replicas``."""
+    return f"{count} replica" if count == 1 else f"{count} replicas"
+
+
+def requests(count: int) -> str:
+    """``1 request``, ``3 requests``."""
+    return f"{count} request" if count == 1 else f"{count} requests"
+
+
+def times(count: int) -> str:
+    """``once``, ``3 times``."""
+    return "once" if count == 1 else f"{count} times"
