@@ -173,7 +173,9 @@ async def start_process(order: Order) -> ReplicaProcess:
         pid = await _first_word(shim, order)
     except BaseException:
         assert shim.stdin is not None
+        shim.stdin.write(b"k")
         shim.stdin.close()  # the shim ends, and with it what it may have started
+        await shim.wait()
         raise
     return ReplicaProcess(order, shim, pid)
 
@@ -188,7 +190,6 @@ async def _first_word(shim: asyncio.subprocess.Process, order: Order) -> int:
     word, _, rest = line.partition(" ")
     if word == "pid":
         return int(rest)
-    await shim.wait()
     number, _, text = rest.partition(" ")
     if word != "error":
         raise CannotStart(f"the shim of {order.argv[0]} ended before it started it", missing=False)

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -60,7 +59,7 @@ class Handler(BaseHTTPRequestHandler):
     """Health, slots, one token."""
 
     options: argparse.Namespace
-    began: float
+    loaded = threading.Event()
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -68,7 +67,7 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(200, [{"id": number} for number in range(self.options.slots or 0)])
         elif self.path == "/metrics":
             self.answer(200, None, b'vllm:num_requests_running 2\nvllm:num_requests_waiting{x="y"} 1\n')
-        elif time.monotonic() - self.began < self.options.load:
+        elif not self.loaded.is_set():
             self.answer(503, {"status": "loading"})
         else:
             if self.options.die_after is not None:
@@ -86,7 +85,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text)
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, *_: object) -> None:
         """Say nothing: a log line is a sign of progress."""
 
 
@@ -94,7 +93,8 @@ def main() -> None:
     """Do as told."""
     options = arguments()
     if options.say:
-        print(options.say, flush=True)
+        sys.stdout.write(options.say + "\n")
+        sys.stdout.flush()
     if options.exit is not None:
         sys.exit(options.exit)
     if options.ignore_sigterm:
@@ -106,7 +106,8 @@ def main() -> None:
     eaten = bytearray(os.urandom(1024) * 1024 * options.eat)
     if options.silent:
         signal.pause()
-    Handler.options, Handler.began = options, time.monotonic()
+    Handler.options = options
+    threading.Timer(options.load, Handler.loaded.set).start()
     server = ThreadingHTTPServer(("127.0.0.1", options.port), Handler)
     server.daemon_threads = True
     server.serve_forever()

@@ -37,6 +37,9 @@ def engine(*flags: object, **options: object) -> dict[str, object]:
     return {"engine": {"type": "command", "options": {"command": command, **options}}, "slots": 4}
 
 
+NOTHING = Resources()
+
+
 class Stage:
     """The cluster under test and its surroundings."""
 
@@ -66,7 +69,7 @@ class Stage:
         return (await self.log.append([envelope]))[0].offset
 
     async def grant(
-        self, *indices: int, model: str = "echo", drain: tuple[int, ...] = (), resources: Resources = Resources(),
+        self, *indices: int, model: str = "echo", drain: tuple[int, ...] = (), resources: Resources = NOTHING,
         gpus: tuple[str, ...] = (), uid: str = "u1", revision: int = 1, epoch: int | None = None,
     ) -> None:  # fmt: skip
         """Grant the replicas with these indices."""
