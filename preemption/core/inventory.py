@@ -64,6 +64,8 @@ class Node:
     free_cpu: int
     free_memory: int
     free_cards: dict[str, int]
+    whole_cards: int
+    """Cards that nobody holds a part of."""
     holdings: dict[str, Holding] = field(default_factory=dict)
 
     def take(self, holding: Holding, sign: int) -> None:
@@ -74,12 +76,9 @@ class Node:
         share = need.gpu_milli or MILLI
         for card in holding.placement.gpus:
             if card in self.free_cards:
-                self.free_cards[card] -= sign * share
-
-    @property
-    def whole_cards(self) -> int:
-        """Cards that nobody holds a part of."""
-        return sum(free == MILLI for free in self.free_cards.values())
+                before = self.free_cards[card]
+                self.free_cards[card] = before - sign * share
+                self.whole_cards += (self.free_cards[card] == MILLI) - (before == MILLI)
 
     @property
     def overcommitted(self) -> bool:
@@ -108,7 +107,7 @@ class Ledger:
         cards = tuple(card.id for card in seen.cards)
         cpu = math.floor(round(seen.cpu * MILLI, 6))
         free_cards = dict.fromkeys(cards, MILLI)
-        node = Node(seen.node, cpu, seen.memory_bytes, cards, cpu, seen.memory_bytes, free_cards, holdings)
+        node = Node(seen.node, cpu, seen.memory_bytes, cards, cpu, seen.memory_bytes, free_cards, len(cards), holdings)
         for holding in holdings.values():
             node.take(holding, 1)
         self.nodes[seen.node] = node

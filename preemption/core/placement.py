@@ -46,12 +46,14 @@ def kinds_of(need: Need) -> tuple[Kind, ...]:
 
 def place(ledger: Ledger, need: Need) -> Placement | None:
     """The best place for one replica, or None when it fits nowhere now."""
-    best: tuple[tuple[int, int, str], Placement] | None = None
+    best: tuple[tuple[int, int, str], Node] | None = None
     for node in ledger.nodes.values():
-        found = _on(node, need)
-        if found is not None and (best is None or found[0] < best[0]):
-            best = found
-    return None if best is None else best[1]
+        if node.free_cpu < need.cpu_milli or node.free_memory < need.memory_bytes or node.whole_cards < need.gpus:
+            continue
+        left = node.whole_cards - need.gpus if not need.gpu_milli else _left_on_card(node, need.gpu_milli)
+        if left >= 0 and (best is None or (left, node.free_cpu, node.name) < best[0]):
+            best = (left, node.free_cpu, node.name), node
+    return None if best is None or need.mig_profile else Placement(node=best[1].name, gpus=_cards_on(best[1], need))
 
 
 def lack(ledger: Ledger, need: Need) -> Lack:
@@ -74,22 +76,16 @@ def _ordered(kinds: Collection[Kind]) -> tuple[Kind, ...]:
     return tuple(kind for kind in Kind if kind in kinds)
 
 
-def _on(node: Node, need: Need) -> tuple[tuple[int, int, str], Placement] | None:
-    """The place on this node and how good it is (less is better)."""
-    left_cpu = node.free_cpu - need.cpu_milli
-    if need.mig_profile or left_cpu < 0 or node.free_memory < need.memory_bytes:
-        return None
+def _left_on_card(node: Node, milli: int) -> int:
+    """What the fullest card that has `milli` free would have left; below zero when none has."""
+    return min((free - milli for free in node.free_cards.values() if free >= milli), default=-1)
+
+
+def _cards_on(node: Node, need: Need) -> tuple[str, ...]:
     if need.gpu_milli:
-        fitting = [(free, card) for card, free in node.free_cards.items() if free >= need.gpu_milli]
-        if not fitting:
-            return None
-        left, card = min(fitting, key=lambda one: one[0])
-        return (left - need.gpu_milli, left_cpu, node.name), Placement(node=node.name, gpus=(card,))
-    whole = [card for card in node.cards if node.free_cards[card] == MILLI]
-    if len(whole) < need.gpus:
-        return None
-    score = (len(whole) - need.gpus, left_cpu, node.name)
-    return score, Placement(node=node.name, gpus=tuple(whole[: need.gpus]))
+        wanted = _left_on_card(node, need.gpu_milli) + need.gpu_milli
+        return (next(card for card in node.cards if node.free_cards[card] == wanted),)
+    return tuple(card for card in node.cards if node.free_cards[card] == MILLI)[: need.gpus]
 
 
 def _missing(node: Node, need: Need) -> tuple[Kind, ...]:
@@ -135,8 +131,9 @@ def _lack_message(kind: Kind, nodes: Sequence[Node], need: Need) -> str:
         words = f"needs {_cores(need.cpu_milli)}; {sum(frees) / MILLI:g} of {total / MILLI:g} are free"
         return words + (f", at most {max(frees) / MILLI:g} on one node" if sum(frees) >= need.cpu_milli else "")
     frees, total = [max(0, node.free_memory) for node in nodes], sum(node.memory_bytes for node in nodes)
-    words = f"needs {format_quantity(need.memory_bytes)} of memory; {_bytes(sum(frees))} of {_bytes(total)} are free"
-    return words + (f", at most {_bytes(max(frees))} on one node" if sum(frees) >= need.memory_bytes else "")
+    free, wanted = format_quantity(sum(frees)), format_quantity(need.memory_bytes)
+    words = f"needs {wanted} of memory; {free} of {format_quantity(total)} are free"
+    return words + (f", at most {format_quantity(max(frees))} on one node" if sum(frees) >= need.memory_bytes else "")
 
 
 def _gpu_message(nodes: Sequence[Node], need: Need) -> str:
@@ -158,7 +155,3 @@ def _cards(count: int) -> str:
 
 def _cores(milli: int) -> str:
     return "1 core" if milli == MILLI else f"{milli / MILLI:g} cores"
-
-
-def _bytes(amount: int) -> str:
-    return format_quantity(amount)

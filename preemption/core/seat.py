@@ -15,6 +15,9 @@ from preemption.core.view import Declared, Memory, ModelView, Reason, Wish
 
 LACKS = {Kind.GPU: Reason.LACKS_GPUS, Kind.CPU: Reason.LACKS_CPU, Kind.MEMORY: Reason.LACKS_MEMORY}
 
+_OF_THE_MOMENT = frozenset({Reason.TAKES_BACK, Reason.DRAINS_FIRST, Reason.PLACEMENT_GONE})
+"""Reasons that are gone at the next decision; their going is not worth a record."""
+
 
 @dataclass(slots=True)
 class Seat:
@@ -97,7 +100,8 @@ class Seat:
             replica=name, revision=revision, placement=placement, resources=self.declared.resources
         )
         self.unplaced -= 1
-        self.memory = replace(self.memory, owed=False)
+        if self.memory.owed:
+            self.memory = replace(self.memory, owed=False)
         return name
 
     def drop(self, replica: str) -> None:
@@ -122,7 +126,8 @@ class Seat:
         shortage = self._shortage(self.declared, self.stand)
         since = None if shortage is None else now if self.memory.short_since is None else self.memory.short_since
         owed = self.memory.owed and self.unplaced > 0
-        self.memory = replace(self.memory, short_since=since, owed=owed)
+        if (since, owed) != (self.memory.short_since, self.memory.owed):
+            self.memory = replace(self.memory, short_since=since, owed=owed)
         grant = GrantDecided(
             model=self.model,
             uid=self.declared.uid,
@@ -167,10 +172,20 @@ class Seat:
 
 
 def says_the_same(old: GrantDecided | None, new: GrantDecided) -> bool:
-    """Whether a grant need not be recorded: nothing differs but the numbers in the shortage's message; or there was
-    none and nothing is to be said."""
+    """Whether a grant need not be recorded.
+
+    That is so when nothing was granted and nothing is to be said, or when nothing differs but the numbers in the
+    shortage's message and reasons that tell of the moment only.
+    """
     if old is None:
         return not new.replicas and new.shortage is None
-    if old.shortage is not None and new.shortage is not None:
-        new = replace(new, shortage=replace(new.shortage, message=old.shortage.message))
-    return old == new
+    return old == new or _lasting(old, old) == _lasting(new, old)
+
+
+def _lasting(grant: GrantDecided, like: GrantDecided) -> GrantDecided:
+    """What of a grant lasts; the shortage's message is taken from `like`."""
+    shortage = grant.shortage
+    if shortage is not None and like.shortage is not None:
+        shortage = replace(shortage, message=like.shortage.message)
+    reasons = tuple(reason for reason in grant.reasons if reason not in _OF_THE_MOMENT)
+    return replace(grant, shortage=shortage, reasons=reasons)

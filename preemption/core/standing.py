@@ -178,8 +178,8 @@ def _shape(view: ModelView, entries: Sequence[Entry], wished: int, policy: Alloc
     back = _taken_back(entries, revision, target - len(new))
     want = max(0, target - len(new) - len(back))
     reasons = [Reason.ROLLS_OUT] if old and not failing else [Reason.KEEPS_OLD] if old else []
-    reasons += ([Reason.DRAINS] if surplus else []) + ([Reason.TAKES_BACK] if back else [])
     drains = (out | leaving | surplus) - back
+    reasons += ([Reason.DRAINS] if drains else []) + ([Reason.TAKES_BACK] if back else [])
     settled = not drains and all(entry.ready for entry in new)
     yields = tuple(entry.name for entry in ready_old[len(ready_old) - keep :]) if settled and want else ()
     return _Shape(drains, back, want, yields, tuple(reasons))
@@ -226,4 +226,7 @@ def _remember(view: ModelView, kept: Sequence[Entry], named: Sequence[ReplicaGra
     old = view.memory
     seen = frozenset(entry.name for entry in kept if entry.state is not None or entry.name in old.seen)
     unseen = [grant.replica for grant in named if grant.drain and grant.replica not in seen]
-    return replace(old, seen=seen, drained={name: old.drained.get(name, now) for name in unseen})
+    drained = {name: old.drained.get(name, now) for name in unseen}
+    if seen == old.seen and drained == old.drained:
+        return old
+    return replace(old, seen=seen, drained=drained)
