@@ -196,9 +196,9 @@ class Reconciler:
         forget_at = _forget_at(runs, view)
         if forget_at is not None and now >= forget_at:
             runs.backoffs.clear()
+        asked = _revisions_asked_for(view)
         for key in list(runs.backoffs):
-            uid, revision = key
-            if uid != view.uid or revision not in view.revisions or self._settled(runs, key, now) == Backoff():
+            if key[0] != view.uid or key[1] not in asked or self._settled(runs, key, now) == Backoff():
                 del runs.backoffs[key]
 
     def state(self, name: ModelName) -> tuple[ReplicasObserved, AnyEnvelope | None]:
@@ -227,6 +227,12 @@ def _actual(runs: _Runs, uid: str) -> Actual:
         if of == uid and known.retry_at is not None
     }
     return Actual(tuple(one.actual() for one in runs.replicas.values() if one.state is not None), retries)
+
+
+def _revisions_asked_for(view: ModelView) -> set[int]:
+    """The declared one, and those that the grant still names."""
+    grant = view.valid_grant
+    return {view.revision} | {one.revision for one in (grant.replicas if grant else ()) if not one.drain}
 
 
 def _forget_at(runs: _Runs, view: ModelView) -> Instant | None:
