@@ -53,7 +53,8 @@ def timeline(arrived_at: Instant, placed_at: Instant | None, spans: Sequence[Pha
         started_at = max(arrived_at, decided)
         if begun > started_at:
             before.append(PhaseSpan(phase=Phase.PLACE, started_at=started_at, ended_at=begun))
-    return (*before, *(cut for span in spans if (cut := _since(span, arrived_at)) is not None))
+    lived = [*before, *(cut for span in spans if (cut := _since(span, arrived_at)) is not None)]
+    return tuple(sorted(lived, key=lambda span: span.started_at))
 
 
 def _since(span: PhaseSpan, instant: Instant) -> PhaseSpan | None:
