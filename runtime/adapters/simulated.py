@@ -12,7 +12,7 @@ from events.spec import Duration, Spec
 from runtime.adapters.programs import program
 from runtime.adapters.slot_counts import mismatch
 from runtime.core.policy import Cancels
-from runtime.engines.simulated.settings import FailStart, Mode
+from runtime.engines.simulated.settings import PROBE, FailStart, Mode
 from runtime.ports import Abilities, Launch, LaunchRequest, Probe
 
 _Percent = Annotated[float, Field(ge=0, le=100)]
@@ -124,7 +124,9 @@ class Simulated:
     def probe(self, wanted: LaunchRequest) -> Probe:
         """Healthy after the start time; then one token."""
         body = {"model": wanted.model, "prompt": "1", "max_tokens": 1}
-        return Probe(health_path="/health", warmup_path="/v1/completions", warmup_body=json.dumps(body).encode())
+        return Probe(
+            health_path="/health", warmup_path=f"/v1/completions?{PROBE}", warmup_body=json.dumps(body).encode()
+        )
 
     def abilities(self, wanted: LaunchRequest) -> Abilities:
         """As the options say."""

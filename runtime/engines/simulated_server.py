@@ -7,6 +7,7 @@ flags ask for (``--help``). SIGTERM closes the listener, cuts what still runs an
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -14,22 +15,13 @@ from collections.abc import Sequence
 import uvloop
 
 from events.clock import SystemClock
-from runtime.engines.simulated.engine import Engine, start_fails
-from runtime.engines.simulated.http import Connection
-from runtime.engines.simulated.routes import Routes
-from runtime.engines.simulated.settings import FailStart, Settings, parse
-
-_STEPS = 10  # lines of progress in a start
+from runtime.engines.simulated.server import SimulatedServer, StartFailed
+from runtime.engines.simulated.settings import Settings, parse
 
 
-def say(message: str) -> None:
-    """A line on standard error."""
+def _say(message: str) -> None:
     sys.stderr.write(f"relume-simulated: {message}\n")
     sys.stderr.flush()
-
-
-class StartFailed(Exception):
-    """The start fails because the settings ask for it."""
 
 
 async def serve(settings: Settings) -> None:
@@ -38,43 +30,14 @@ async def serve(settings: Settings) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    if start_fails(settings.faults, FailStart.SPAWN):
-        raise StartFailed("failing before listening, as failStart asks")
-    engine = Engine(settings)
-    routes = Routes(engine, SystemClock())
-    connections: set[Connection] = set()
-    server = await loop.create_server(
-        lambda: Connection(routes.handle, connections), settings.host, settings.port, backlog=4096, reuse_address=True
-    )
-    address = server.sockets[0].getsockname()
-    say(f"listening at http://{address[0]}:{address[1]} for {', '.join(settings.names)}")
+    server = SimulatedServer(settings, SystemClock(), _say)
     try:
-        if await _load(settings, engine, stopping):
-            routes.ready = True
-            say(f"ready: {settings.limits.slots} slots")
+        await server.start()
+        await server.load(stopping)
         await stopping.wait()
         await asyncio.sleep(settings.timing.stop)
     finally:
-        server.close()
-        for connection in list(connections):
-            connection.abort()
-        await server.wait_closed()
-
-
-async def _load(settings: Settings, engine: Engine, stopping: asyncio.Event) -> bool:
-    """Pass the start time, with progress; False when the server is told to stop, or never becomes ready."""
-    seconds = engine.start_seconds()
-    for step in range(_STEPS):
-        try:
-            await asyncio.wait_for(stopping.wait(), seconds / _STEPS)
-        except TimeoutError:
-            if seconds >= 1.0:
-                say(f"loading: {(step + 1) * 100 // _STEPS} %")
-        else:
-            return False
-    if start_fails(settings.faults, FailStart.LOAD):
-        raise StartFailed("failing to load the model, as failStart asks")
-    return not start_fails(settings.faults, FailStart.HANG)
+        await server.close()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,10 +47,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(settings))
     except StartFailed as error:
-        say(str(error))
+        _say(str(error))
         return settings.faults.exit_code
     except OSError as error:
-        say(f"cannot listen at {settings.host}:{settings.port}: {error.strerror or error}")
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        _say(f"cannot listen at {settings.host}:{settings.port}: {reason}")
         return 1
     return 0
 

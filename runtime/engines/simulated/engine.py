@@ -9,7 +9,6 @@ import asyncio
 import os
 import random
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import orjson
@@ -63,7 +62,7 @@ class Work:
 class Engine:
     """Runs requests under the limits, with the faults that the settings ask for."""
 
-    def __init__(self, settings: Settings, crash: Callable[[], None] | None = None) -> None:
+    def __init__(self, settings: Settings) -> None:
         limits = settings.limits
         self.settings = settings
         self.admission = Admission(limits.slots, limits.waiting, limits.kv_tokens)
@@ -74,7 +73,6 @@ class Engine:
         self.draw = random.Random(seed)  # noqa: S311 - times and faults, not secrets
         self.loop = asyncio.get_running_loop()
         self._begun = 0
-        self._crash = crash or self._exit_now
 
     def submit(self, exchange: Exchange, work: Work) -> None:
         """Run it, queue it, or answer with an error."""
@@ -106,16 +104,16 @@ class Engine:
         except QueueFull as error:
             self._refuse(exchange, 503, str(error), "queue_full")
 
-    def begun(self, work: Work) -> bool:
-        """A request got a slot; False when that was the one that ends the process."""
+    def begun(self, work: Work) -> None:
+        """A request got a slot; it may be the one that ends the process."""
         if work.probe:
-            return True
+            return
         self._begun += 1
         limit = self.settings.faults.crash_after
         if limit is not None and self._begun > limit:
-            self._crash()
-            return False
-        return True
+            sys.stderr.write("relume-simulated: crashing, as crashAfter asks\n")
+            sys.stderr.flush()
+            os._exit(self.settings.faults.exit_code)
 
     def hangs(self, work: Work) -> bool:
         """Draws whether this request never gets an answer."""
@@ -151,11 +149,6 @@ class Engine:
         kind = "invalid_request_error" if status < 500 else "server_error"
         exchange.reply(status, error_body(message, kind, code), "application/json")
 
-    def _exit_now(self) -> None:
-        sys.stderr.write("relume-simulated: crashing as crashAfter asks\n")
-        sys.stderr.flush()
-        os._exit(self.settings.faults.exit_code)
-
 
 class Run:
     """One request inside the engine."""
@@ -176,7 +169,8 @@ class Run:
     def begin(self) -> None:
         """It has a slot: the first token is due after its delay."""
         engine = self._engine
-        if not engine.begun(self._work) or engine.hangs(self._work):
+        engine.begun(self._work)
+        if engine.hangs(self._work):
             return
         if engine.breaks(self._work):
             self._break_at = max(1, len(self._work.answer.pieces) // 2)

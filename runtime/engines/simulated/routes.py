@@ -23,10 +23,7 @@ from runtime.engines.simulated.engine import Engine, Work, error_body
 from runtime.engines.simulated.formats import JSON, Chat, Completion, Fixed, Format, Responses
 from runtime.engines.simulated.http import Exchange
 from runtime.engines.simulated.other_answers import embeddings, form_fields, images, infer, rerank
-from runtime.engines.simulated.settings import Mode
-
-PROBE_AGENT = "relume-probe"
-"""The user agent of relume's warm-up request."""
+from runtime.engines.simulated.settings import PROBE, Mode
 
 _KSERVE = re.compile(r"^/v2/models/([^/]+)(?:/versions/[^/]+)?(/infer|/ready|)$")
 _METRICS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -164,7 +161,7 @@ class Routes:
     def _built(self, exchange: Exchange, answer: Answer, form: Format, asked: int) -> Work:
         headers = exchange.headers
         request_id = headers.get("x-relume-request-id") or headers.get("x-request-id") or ""
-        probe = headers.get("user-agent", "").startswith(PROBE_AGENT)
+        probe = exchange.query == PROBE
         return Work(answer, form, stream=False, request_id=request_id[:128], probe=probe, asked_tokens=asked)
 
     # What the engine says of itself.
