@@ -1,0 +1,104 @@
+"""`relume up`: the process from its settings to its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+
+import uvloop
+
+from deploy.api.problem import ProblemError
+from deploy.compose.eventlog import event_log
+from deploy.compose.logs import set_up_logging
+from deploy.compose.process import Relume
+from deploy.local.folder import DataFolder, FolderInUse, FolderUnusable, open_folder
+from deploy.local.inventory import InventoryFailed
+from deploy.local.stale import StaleProcessesRemain
+from deploy.settings.settings import Settings
+from deploy.spec.load import load_files
+from deploy.spec.model import Model
+from deploy.spec.problem import SpecRefused
+from events.clock import SystemClock
+from events.log import EventLogError
+from events.units import Seconds
+
+_log = logging.getLogger(__name__)
+
+_TOLD = (FolderInUse, FolderUnusable, InventoryFailed, StaleProcessesRemain, SpecRefused, EventLogError, ProblemError)
+"""What the user can mend: told in a sentence, without a traceback."""
+
+
+def run(settings: Settings, files: Sequence[str]) -> int:
+    """Run until SIGTERM or SIGINT (exit code 0), or until it cannot go on (1). A second signal ends it at once."""
+    set_up_logging(settings)
+    try:
+        models = load_files(files, sys.stdin.buffer).or_refuse()
+        folder = open_folder(settings.data_dir)
+    except _TOLD as error:
+        return _refuse(error)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_main(settings, models, folder))
+    finally:
+        folder.close()
+
+
+async def _main(settings: Settings, models: Sequence[Model], folder: DataFolder) -> int:
+    clock = SystemClock()
+    try:
+        async with event_log(settings, clock) as log:
+            return await _live(Relume(settings, log, clock, folder), settings, models)
+    except _TOLD as error:
+        return _refuse(error)
+    except OSError as error:
+        if error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES):
+            return _refuse(error, "choose other ports with --gateway-port and --admin-port, or 0 for free ones")
+        raise
+
+
+async def _live(relume: Relume, settings: Settings, models: Sequence[Model]) -> int:
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _on_signal, ended, number)
+    broken: asyncio.Task[None] | None = None
+    asked = asyncio.create_task(ended.wait())
+    try:
+        starting = asyncio.create_task(relume.start(models))
+        await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+        await asyncio.gather(starting, return_exceptions=ended.is_set())
+        if not ended.is_set():
+            _log.info("gateway on %s, admin on %s", relume.gateway_url, relume.admin_url)
+            broken = asyncio.create_task(relume.wait())
+            await asyncio.wait({broken, asked}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        asked.cancel()
+        _log.info("shutting down; running answers have %.0f s", settings.drain_bound)
+        await relume.stop(Seconds(settings.drain_bound))
+    if broken is not None and not ended.is_set():
+        _log.critical("a part of relume failed", exc_info=broken.exception())
+        return 1
+    if broken is not None:
+        broken.cancel()
+        await asyncio.gather(broken, return_exceptions=True)
+    return 0
+
+
+def _on_signal(ended: asyncio.Event, number: int) -> None:
+    """The first signal drains; the second one means it."""
+    if ended.is_set():
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+    ended.set()
+
+
+def _refuse(error: Exception, remedy: str = "") -> int:
+    text = "\n".join(str(problem) for problem in error.problems) if isinstance(error, SpecRefused) else str(error)
+    sys.stderr.write(f"relume: {text}{f'; {remedy}' if remedy else ''}\n")
+    return 1
