@@ -1,0 +1,162 @@
+"""One example of each event type: for the reference pages, and to start from when writing one's own.
+
+The story: model `llama` is declared, a request arrives while it is at zero, one replica is wished, granted and started.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from events.envelope import AnyEnvelope, Envelope
+from events.keys import default_key, default_subject
+from events.types.decisions import OwnershipTaken, WishDecided
+from events.types.gateways import GatewayBeat
+from events.types.grants import GrantDecided, LeadershipTaken, Placement, ReplicaGrant, Shortage
+from events.types.letters import EventRejected
+from events.types.metrics import BacklogMeasured, ReplicaMetrics, SignalMeasured
+from events.types.models import ModelDeclared, Override
+from events.types.phases import ColdStartFinished, ReplicaDrained, ReplicaPhaseChanged, ReplicaSuspected
+from events.types.replicas import Card, CardsObserved, Phase, PhaseSpan, ReplicasObserved, ReplicaState, ReplicaStatus
+from events.types.requests import ActivationRequested, Levels, RequestArrived, RequestFinished, RequestWindow
+from events.types.shared import Resources, Sketch
+from events.units import Instant
+
+AT: Final = 1_793_127_222.0  # 2026-10-27T18:53:42Z
+_UID: Final = "5f0c2a1e9b7d4c63"
+_REPLICA: Final = "llama-r3-0"
+_NEEDS: Final = Resources(gpus=1, cpu=2.0, memory_bytes=8 << 30)
+
+EXAMPLES: Final[tuple[Any, ...]] = (
+    ModelDeclared(
+        model="llama",
+        uid=_UID,
+        revision=3,
+        generation=4,
+        spec={
+            "engine": {"type": "llamacpp", "options": {}},
+            "aliases": ["gpt-4o"],
+            "scaling": {"minReplicas": 0, "maxReplicas": 4},
+        },
+        override=Override(replicas=2, until=AT + 600, by="ada"),
+    ),
+    OwnershipTaken(partition=0, owner="autoscaler-0"),
+    WishDecided(
+        model="llama",
+        uid=_UID,
+        revision=3,
+        replicas=1,
+        priority=100,
+        marginal_gain=1.5,
+        deadline=AT + 3.0,
+        reasons=("edge",),
+        snapshot={"running": 0, "waiting": 1},
+        policy={"target": 4},
+        memory={"lastBusyAt": AT},
+    ),
+    LeadershipTaken(pool="default", leader="allocator-0"),
+    GrantDecided(
+        model="llama",
+        uid=_UID,
+        revision=3,
+        wished=2,
+        replicas=(
+            ReplicaGrant(
+                replica=_REPLICA, revision=3, placement=Placement(node="node-1", gpus=("gpu-0",)), resources=_NEEDS
+            ),
+        ),
+        shortage=Shortage(replicas=1, resources=_NEEDS, message="1 of 1 GPUs in use"),
+        reasons=("no_gpu",),
+    ),
+    ReplicasObserved(
+        model="llama",
+        uid=_UID,
+        replicas=(
+            ReplicaStatus(
+                replica=_REPLICA,
+                uid=_UID,
+                revision=3,
+                state=ReplicaState.READY,
+                phases=(
+                    PhaseSpan(phase=Phase.SPAWN, started_at=AT, ended_at=AT + 0.4),
+                    PhaseSpan(phase=Phase.LOAD, started_at=AT + 0.4, ended_at=AT + 1.9),
+                ),
+                address="127.0.0.1:41001",
+                slots=4,
+                node="node-1",
+                gpus=("gpu-0",),
+                resources=_NEEDS,
+                pid=4711,
+                created_at=AT,
+                ready_at=AT + 2.0,
+            ),
+        ),
+        grant_epoch=17,
+    ),
+    CardsObserved(node="node-1", cpu=8.0, memory_bytes=64 << 30, cards=(Card(id="gpu-0", memory_bytes=80 << 30),)),
+    GatewayBeat(gateway="gateway-0", boot="c0ffee", peer_address="10.0.0.7:8082"),
+    RequestWindow(
+        model="llama",
+        uid=_UID,
+        revision=3,
+        gateway="gateway-0",
+        started_at=AT,
+        ended_at=AT + 1.0,
+        running_seconds=0.75,
+        waiting_seconds=2.5,
+        now=Levels(running=1, waiting=3),
+        peak=Levels(running=1, waiting=4),
+        arrivals=4,
+        starts=1,
+        held=Sketch(buckets=((12, 1),), count=1, sum=3.2),
+        oldest_waiting_since=AT + 0.1,
+        earliest_deadline=AT + 300.0,
+        edge=True,
+    ),
+    ActivationRequested(model="llama", replicas=1, until=AT + 900),
+    RequestArrived(model="llama", request="req-81"),
+    RequestFinished(model="llama", request="req-81"),
+    ReplicaMetrics(model="llama", replica=_REPLICA, revision=3, running=1, waiting=0, kv_cache_use=0.25),
+    BacklogMeasured(model="llama", source="orders", items=120, drain_rate=4.5, oldest_at=AT - 30),
+    SignalMeasured(model="llama", name="queue_seconds", value=12.0, target=4.0, valid_for=30.0),
+    ReplicaPhaseChanged(
+        model="llama", replica=_REPLICA, revision=3, state=ReplicaState.STARTING, phase=Phase.LOAD, progress=0.4, at=AT
+    ),
+    ReplicaDrained(model="llama", replica=_REPLICA),
+    ReplicaSuspected(model="llama", replica=_REPLICA, reason="connection refused"),
+    ColdStartFinished(
+        model="llama",
+        request="req-81",
+        replica=_REPLICA,
+        arrived_at=AT,
+        first_byte_at=AT + 2.3,
+        sla_seconds=3.0,
+        held_requests=4,
+    ),
+    EventRejected(
+        topic="relume.requests",
+        reason="data.replicas: Input should be a valid integer, got 'two'",
+        type="relume.activation.requested.v1",
+        source="orders/worker-3",
+        raw='{"specversion":"1.0",…',
+        raw_bytes=312,
+        at=AT,
+    ),
+)
+"""Data of each event type, once."""
+
+
+def example_envelope(data: Any) -> AnyEnvelope:
+    """`data` in an envelope with every optional attribute."""
+    key = default_key(data) or "key"
+    return Envelope(
+        id="9b1d6e5f3a20c847-2a",
+        source="relume/example",
+        subject=default_subject(data, key),
+        key=key,
+        time=Instant(AT),
+        data=data,
+        sequence=42,
+        cause="9b1d6e5f3a20c847-29",
+        epoch=17,
+        traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    )
