@@ -19,7 +19,7 @@ from runtime.ports import Probe
 
 PACE: Final = ((5.0, 0.010), (30.0, 0.050), (float("inf"), 0.200))
 """(until so many seconds after the first poll, seconds between polls)."""
-ONE_ANSWER: Final = 10.0
+ONE_ANSWER: Final = Seconds(10.0)
 """Seconds for one health answer: engines that load in their only thread accept and answer later."""
 LARGEST: Final = 4 << 20
 RETRIED: Final = frozenset({408, 425, 429})
@@ -32,7 +32,8 @@ class HttpProber:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, limit_per_host=4, enable_cleanup_closed=False),
+            # a connection a probe: one that is kept would occupy a server that serves one connection at a time
+            connector=aiohttp.TCPConnector(limit=0, force_close=True),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=True,
             trust_env=False,
@@ -52,11 +53,13 @@ class HttpProber:
             writer.close()
             return
 
-    async def wait_healthy(self, host: str, port: int, path: str) -> None:
-        """Return when `path` answers 200."""
+    async def wait_healthy(self, host: str, port: int, path: str) -> object | None:
+        """Return when `path` answers 200: its parsed JSON, None when it is none."""
         async for _ in self._polls():
-            if await self.check(host, port, path, Seconds(ONE_ANSWER)):
-                return
+            status, body = await self._get(host, port, path, ONE_ANSWER)
+            if status == 200:
+                return _parse(body)
+        raise AssertionError("polls do not end")
 
     async def warm_up(self, host: str, port: int, probe: Probe) -> str:
         """The one-token request, again while the answer is "later" (5xx, 429). Empty: it was answered with 200."""
@@ -77,37 +80,34 @@ class HttpProber:
         raise AssertionError("polls do not end")
 
     async def read(self, host: str, port: int, path: str, bound: Seconds) -> object | None:
-        """The parsed JSON answer of `path`, whatever its status; None when there is none within `bound`."""
+        """The parsed JSON of `path`, if it answers 200 within `bound`."""
         body = await self.text(host, port, path, bound)
-        try:
-            parsed: object = orjson.loads(body) if body else None
-        except orjson.JSONDecodeError:
-            return None
-        return parsed
+        return None if body is None else _parse(body)
 
     async def text(self, host: str, port: int, path: str, bound: Seconds) -> bytes | None:
-        """The answer of `path`; None when there is none within `bound`, or it is larger than 4 MiB."""
-        try:
-            async with self._session.get(_url(host, port, path), timeout=aiohttp.ClientTimeout(total=bound)) as answer:
-                parts = []
-                size = 0
-                async for part in answer.content.iter_any():
-                    size += len(part)
-                    if size > LARGEST:
-                        return None
-                    parts.append(part)
-                return b"".join(parts)
-        except (aiohttp.ClientError, OSError, TimeoutError):
-            return None
+        """What `path` answers, if with 200 within `bound`."""
+        status, body = await self._get(host, port, path, bound)
+        return body if status == 200 else None
 
     async def check(self, host: str, port: int, path: str, bound: Seconds) -> bool:
         """Whether `path` answers 200 within `bound`."""
+        status, _ = await self._get(host, port, path, bound)
+        return status == 200
+
+    async def _get(self, host: str, port: int, path: str, bound: Seconds) -> tuple[int, bytes]:
+        """Status and at most 4 MiB of the body; status 0: no answer within `bound`."""
         try:
             async with self._session.get(_url(host, port, path), timeout=aiohttp.ClientTimeout(total=bound)) as answer:
-                await answer.content.read(LARGEST)
-                return answer.status == 200
+                parts, size = [], 0
+                async for part in answer.content.iter_any():
+                    parts.append(part)
+                    size += len(part)
+                    if size > LARGEST:
+                        answer.close()
+                        break
+                return answer.status, b"".join(parts)
         except (aiohttp.ClientError, OSError, TimeoutError):
-            return False
+            return 0, b""
 
     async def _polls(self) -> AsyncIterator[None]:
         """At once, then at the pace of `PACE`."""
@@ -117,6 +117,14 @@ class HttpProber:
             passed = self._clock.now() - began
             pause = next(pause for until, pause in PACE if passed < until)
             await self._clock.sleep_until(Instant(self._clock.now() + pause))
+
+
+def _parse(body: bytes) -> object | None:
+    try:
+        parsed: object = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    return parsed
 
 
 def _url(host: str, port: int, path: str) -> str:

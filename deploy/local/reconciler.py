@@ -124,7 +124,7 @@ class Reconciler:
         if not isinstance(declared, Declared):
             now = self._tools.clock.now()
             key = (self._view.models[name].uid, grant.revision)
-            failure = Failure(now, Reason.INVALID_SPEC, declared)
+            failure = Failure(now, str(Reason.INVALID_SPEC), declared)
             runs.backoffs[key] = backoff.failed(runs.backoffs.get(key, Backoff()), failure, now)
             return
         replica = Replica(self._tools, declared, grant, self._changed)

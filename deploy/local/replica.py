@@ -217,7 +217,7 @@ class Replica:
         assert self.verdict is not None
         assert self.verdict.reason is not None
         lines = await asyncio.to_thread(tail, self._log, TAIL_LINES)
-        return Failure(self.created_at, self.verdict.reason, self.verdict.message, lines)
+        return Failure(self.created_at, str(self.verdict.reason), self.verdict.message, lines)
 
     def actual(self) -> ActualReplica:
         """As the plan sees it."""

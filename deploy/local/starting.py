@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -31,6 +31,8 @@ T = TypeVar("T")
 CONFLICTS = 3
 """Starts on another port when somebody took the first one."""
 TAIL_LINES = 50
+SLOTS_BOUND = Seconds(10.0)
+"""For the engine to tell its parallelism; one that does not tell is believed."""
 
 
 class StartFailed(Exception):
@@ -48,8 +50,8 @@ class Prober(Protocol):
     async def wait_listening(self, host: str, port: int) -> None:
         """Return when a connection is accepted."""
 
-    async def wait_healthy(self, host: str, port: int, path: str) -> None:
-        """Return when `path` answers 200."""
+    async def wait_healthy(self, host: str, port: int, path: str) -> object | None:
+        """Return when `path` answers 200: its parsed JSON, None when it is none."""
 
     async def warm_up(self, host: str, port: int, probe: Probe) -> str:
         """Send the one-token request until it is answered. Empty when with 200; else why it will never be."""
@@ -141,15 +143,19 @@ class Start:
         process = await self._spawn(prepared)
         await self._unless_exit(process, prober.wait_listening(host, port))
         self._listener.entered(Phase.LOAD)
-        await self._unless_exit(process, prober.wait_healthy(host, port, prepared.probe.health_path))
+        health = await self._unless_exit(process, prober.wait_healthy(host, port, prepared.probe.health_path))
         self._listener.entered(Phase.WARMUP)
-        wrong = await self._unless_exit(process, self._warm_up(prepared))
-        if wrong:
-            raise StartFailed(Reason.WARMUP_FAILED, wrong)
-        wrong = await self._unless_exit(process, self._compare_slots(prepared))
-        if wrong:
-            raise StartFailed(Reason.SLOTS_MISMATCH, wrong)
+        answers = {prepared.probe.health_path: health} if health is not None else {}
+        cold, mismatch = await self._unless_exit(process, self._first_token(prepared, answers))
+        if cold:
+            raise StartFailed(Reason.WARMUP_FAILED, cold)
+        if mismatch:
+            raise StartFailed(Reason.SLOTS_MISMATCH, mismatch)
         return process
+
+    async def _first_token(self, prepared: Prepared, answers: dict[str, object]) -> tuple[str, str]:
+        """The one-token request and, beside it, the engine's count of slots: what is wrong with each, or empty."""
+        return await asyncio.gather(self._warm_up(prepared), self._compare_slots(prepared, answers))
 
     def _prepare(self) -> Prepared:
         declared, grant, settings = self._declared, self._grant, self._tools.settings
@@ -206,17 +212,12 @@ class Start:
         except TimeoutError:
             return f"the one-token request was not answered within {bound:g} s"
 
-    async def _compare_slots(self, prepared: Prepared) -> str:
+    async def _compare_slots(self, prepared: Prepared, answers: dict[str, object]) -> str:
         """Ask the engine for its parallelism, where it tells."""
-        answers: dict[str, object] = {}
-        for path in dict.fromkeys((prepared.probe.health_path, prepared.abilities.busy_path)):
-            if path:
-                said = await self._tools.prober.read(prepared.wanted.host, prepared.wanted.port, path, Seconds(5.0))
-                if said is not None:
-                    answers[path] = said
-        return self._check(answers)
-
-    def _check(self, answers: Mapping[str, object]) -> str:
+        path = prepared.abilities.busy_path
+        if path:
+            said = await self._tools.prober.read(prepared.wanted.host, prepared.wanted.port, path, SLOTS_BOUND)
+            answers = answers if said is None else {**answers, path: said}
         return self._tools.engine_for(self._declared.engine).check_slots(answers, self._declared.slots)
 
     async def _unless_exit(self, process: ReplicaProcess, work: Coroutine[Any, Any, T]) -> T:

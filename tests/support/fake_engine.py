@@ -61,6 +61,7 @@ class Handler(BaseHTTPRequestHandler):
     options: argparse.Namespace
     loaded = threading.Event()
     protocol_version = "HTTP/1.1"
+    wbufsize = 65536  # one segment an answer: two would wait for a delayed acknowledgement (40 ms)
 
     def do_GET(self) -> None:
         if self.path == "/slots":
