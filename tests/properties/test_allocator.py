@@ -1,0 +1,226 @@
+"""What must hold of the allocator whatever happens: random histories of a small pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from events.types.grants import GrantDecided
+from events.types.replicas import ReplicaState
+from events.units import Instant
+from preemption.core.allocator import GrantPlan, decide
+from preemption.core.inventory import need_of
+from preemption.core.placement import Kind, kinds_of
+from preemption.core.seat import LACKS
+from tests.support.pool import GI, World, assert_not_overcommitted, needs, node
+
+MODELS = ("a", "b", "c", "d")
+NEEDS = (
+    needs(), needs(gpus=1), needs(gpus=2), needs(fraction=0.4), needs(cpu=3), needs(gpus=1, memory=3 * GI),
+    needs(gpus=9),
+)  # fmt: skip
+
+Step = tuple[str, str, int, int]
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ("wish", "wish", "wish", "declare", "priority", "revise", "delete", "anew", "scale", "obey", "obey", "obey",
+             "start", "drain", "fail", "stop", "stray", "wait", "shrink")
+        ),
+        st.sampled_from(MODELS), st.integers(0, 4), st.integers(0, 6),
+    ),
+    min_size=1, max_size=40,
+)  # fmt: skip
+
+
+def _declare(world: World, model: str, first: int, second: int) -> None:
+    world.declare(model, resources=NEEDS[second], priority=50 * first, deleted=False)
+
+
+def _anew(world: World, model: str, first: int, second: int) -> None:
+    known = world.declared[model]
+    world.declare(model, uid=known.uid + "x", revision=known.revision + 1, deleted=False)
+
+
+def _see_all(world: World, model: str, state: ReplicaState, failures: int = 0) -> None:
+    if model in world.grants:
+        world.see(model, *((name, state) for name in world.live(model)), failures=failures, retry_in=5.0)
+
+
+def _see_drains(world: World, model: str, state: ReplicaState) -> None:
+    if model in world.grants:
+        live, leaving = world.live(model), world.draining(model)
+        world.see(model, *((name, ReplicaState.READY) for name in live), *((name, state) for name in leaving))
+
+
+def _stray(world: World, model: str, first: int, second: int) -> None:
+    """The adapter is late: it still sees what an earlier grant named."""
+    if model in world.observed:
+        world.pool.set_observed(world.observed[model])
+
+
+ACTIONS: dict[str, Callable[[World, str, int, int], None]] = {
+    "wish": lambda w, m, n, g: w.wish(m, n, gain=g),
+    "declare": _declare,
+    "priority": lambda w, m, n, _: w.declare(m, priority=50 * n),
+    "revise": lambda w, m, _, r: w.declare(m, revision=w.declared[m].revision + 1, resources=NEEDS[r]),
+    "delete": lambda w, m, *_: w.declare(m, deleted=True),
+    "anew": _anew,
+    "scale": lambda w, m, n, s: w.scale(m, n, seconds=2.0 * s),
+    "obey": lambda w, m, *_: w.obey(m) if m in w.grants else None,
+    "start": lambda w, m, *_: w.obey(m, ready=False) if m in w.grants else None,
+    "drain": lambda w, m, *_: _see_drains(w, m, ReplicaState.DRAINING),
+    "stop": lambda w, m, *_: _see_drains(w, m, ReplicaState.STOPPING),
+    "fail": lambda w, m, n, _: _see_all(w, m, ReplicaState.FAILED, failures=n),
+    "stray": _stray,
+    "wait": lambda w, _, n, s: setattr(w, "now", w.now + n + s),
+    "shrink": lambda w, _, n, __: w.set_node(node("n1", gpus=n % 3, cpu=6.0, memory=(2 + n) * GI)),
+}
+
+
+def history(
+    taken: list[Step], each: Callable[[World, GrantPlan, dict[str, GrantDecided]], None], *, shrink: bool
+) -> None:
+    """Play the steps; after each, decide and hand what happened to `each` (with the grants from before)."""
+    world = World(node("n1", gpus=2, cpu=6.0, memory=8 * GI), node("n2", gpus=2, cpu=4.0, memory=6 * GI))
+    for index, model in enumerate(MODELS):
+        world.declare(model, resources=NEEDS[index], priority=100 * (index % 2))
+    for name, model, first, second in taken:
+        if name == "shrink" and not shrink:
+            continue
+        ACTIONS[name](world, model, first, second)
+        before = dict(world.grants)
+        each(world, world.decide(after=0.5), before)
+
+
+@given(steps)
+def test_nothing_is_given_twice(taken: list[Step]) -> None:
+    """Granted and observed replicas together never take more than a node has."""
+    history(taken, lambda world, *_: assert_not_overcommitted(world), shrink=False)
+
+
+@given(steps)
+def test_the_same_again_is_no_change(taken: list[Step]) -> None:
+    """Deciding again at once, with everything marked as changed, changes nothing."""
+
+    def again(world: World, plan: GrantPlan, before: dict[str, GrantDecided]) -> None:
+        for one in world.nodes.values():
+            world.pool.set_node(one)
+        for declared in world.declared.values():
+            world.pool.set_declared(declared)
+        assert world.pool.decide(Instant(world.now)).grants == ()
+
+    history(taken, again, shrink=True)
+
+
+def _outcome(grants: dict[str, GrantDecided]) -> dict[str, object]:
+    """What of the grants counts: names, places, drains, and how much is short."""
+    return {
+        model: (grant.uid, grant.wished, grant.replicas, None if grant.shortage is None else grant.shortage.replicas)
+        for model, grant in grants.items()
+        if grant.replicas or grant.shortage is not None
+    }
+
+
+@given(steps)
+def test_step_by_step_is_as_good_as_all_at_once(taken: list[Step]) -> None:
+    """A pool that was fed change by change grants what a decision over the whole snapshot grants."""
+    world = World(node("n1", gpus=2, cpu=6.0, memory=8 * GI), node("n2", gpus=2, cpu=4.0, memory=6 * GI))
+    for index, model in enumerate(MODELS):
+        world.declare(model, resources=NEEDS[index], priority=100 * (index % 2))
+    for name, model, first, second in taken:
+        ACTIONS[name](world, model, first, second)
+        world.now += 0.5
+        whole = decide(world.snapshot(), world.policy, Instant(world.now))
+        expected = _outcome(world.grants | {grant.model: grant for grant in whole.grants})
+        world.decide()
+        assert _outcome(world.grants) == expected
+
+
+@given(steps)
+def test_what_is_seen_is_never_moved(taken: list[Step]) -> None:
+    """A replica that somebody saw keeps its place as long as it is named."""
+
+    def unmoved(world: World, plan: GrantPlan, before: dict[str, GrantDecided]) -> None:
+        for grant in plan.grants:
+            seen = (
+                {one.replica: one for one in world.observed[grant.model].replicas}
+                if grant.model in world.observed
+                else {}
+            )
+            for one in grant.replicas:
+                if one.replica in seen:
+                    assert (one.placement.node, one.placement.gpus) == (seen[one.replica].node, seen[one.replica].gpus)
+
+    history(taken, unmoved, shrink=True)
+
+
+def _lacked(grant: GrantDecided) -> set[Kind]:
+    return {kind for kind, reason in LACKS.items() if reason in grant.reasons}
+
+
+@given(steps)
+def test_a_lower_priority_gets_nothing_new_that_a_higher_one_lacks(taken: list[Step]) -> None:
+    """Nobody gets a new replica that takes of what a model of higher priority is short of."""
+
+    def in_order(world: World, plan: GrantPlan, before: dict[str, GrantDecided]) -> None:
+        for grant in plan.grants:
+            old = {one.replica for one in before[grant.model].replicas} if grant.model in before else set()
+            added = [one for one in grant.replicas if one.replica not in old]
+            taken_kinds = {kind for one in added for kind in kinds_of(need_of(one.resources))}
+            for other in world.grants.values():
+                if world.declared[other.model].priority > world.declared[grant.model].priority and other.shortage:
+                    assert not taken_kinds & _lacked(other), (grant, other)
+
+    history(taken, in_order, shrink=True)
+
+
+@given(steps)
+def test_numbers_and_names_are_right(taken: list[Step]) -> None:
+    """Names are unique, the shortage is what is wished and not granted, no more than one surge runs, drains of another
+    uid are never taken back."""
+
+    def right(world: World, plan: GrantPlan, before: dict[str, GrantDecided]) -> None:
+        names = [one.replica for grant in world.grants.values() for one in grant.replicas]
+        assert len(names) == len(set(names))
+        for grant in plan.grants:
+            live = sum(not one.drain for one in grant.replicas)
+            assert live <= grant.wished + 1
+            if live < grant.wished:
+                assert grant.shortage is not None
+                assert grant.shortage.replicas == grant.wished - live
+                assert grant.shortage.message
+            old = before.get(grant.model)
+            if old is not None and old.uid != grant.uid:
+                kept = {one.replica for one in old.replicas}
+                assert all(one.drain for one in grant.replicas if one.replica in kept)
+
+    history(taken, right, shrink=True)
+
+
+@given(steps)
+def test_in_the_end_everything_settles(taken: list[Step]) -> None:
+    """When the adapter obeys and nothing more happens, the pool comes to rest with the wishes granted or short."""
+    last: list[World] = []
+    history(taken, lambda world, *_: last.append(world), shrink=False)
+    if not last:
+        return
+    world = last[-1]
+    world.now += 1000.0
+    for _ in range(60):
+        for model in MODELS:
+            if model in world.grants:
+                world.obey(model)
+        if not world.decide(after=10).grants and not any(world.draining(model) for model in MODELS):
+            break
+    else:
+        raise AssertionError("the pool does not come to rest")
+    for grant in world.grants.values():
+        declared = world.declared[grant.model]
+        newest = replace(grant, replicas=tuple(one for one in grant.replicas if one.revision == declared.revision))
+        if grant.shortage is None:
+            assert len(newest.replicas) == grant.wished
