@@ -11,7 +11,7 @@ import asyncio
 import socket
 import struct
 from enum import Enum, auto
-from typing import Final
+from typing import Final, cast
 
 from events.units import Instant, Seconds
 from runtime.gateway.answer import status_line
@@ -76,8 +76,7 @@ class ClientConnection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are no subclass of it
         context = self._context
         transport.set_write_buffer_limits(high=context.settings.write_high_water)
         self._since = context.clock.now()

@@ -37,6 +37,9 @@ class UpstreamPool:
         self._settings = settings
         self._idle: dict[Address, list[UpstreamConnection]] = {}
         self._attempts: set[asyncio.Task[None]] = set()
+        self._open: set[UpstreamConnection] = set()
+        self._closed = asyncio.Event()
+        self._closing = False
 
     @property
     def idle(self) -> int:
@@ -77,8 +80,15 @@ class UpstreamPool:
         waiting.append(connection)
         self._wheel.wake_by(self, now + self._settings.upstream_idle)
 
+    def opened(self, connection: UpstreamConnection) -> None:
+        """It is open."""
+        self._open.add(connection)
+
     def lost(self, connection: UpstreamConnection) -> None:
         """It is closed."""
+        self._open.discard(connection)
+        if self._closing and not self._open:
+            self._closed.set()
         waiting = self._idle.get(connection.address)
         if waiting is not None and connection in waiting:
             waiting.remove(connection)
@@ -99,17 +109,19 @@ class UpstreamPool:
         return None if oldest is None else oldest + self._settings.upstream_idle
 
     async def close(self) -> None:
-        """Close what waits and give up what connects."""
+        """Close all connections and give up what connects."""
+        self._closing = True
         self._wheel.forget(self)
         attempts = list(self._attempts)
         for attempt in attempts:
             attempt.cancel()
         if attempts:
             await asyncio.wait(attempts)
-        for waiting in self._idle.values():
-            for connection in waiting:
-                connection.abort()
         self._idle.clear()
+        if self._open:
+            for connection in self._open:
+                connection.abort()
+            await self._closed.wait()
 
     async def _connect(self, address: Address, waiter: ConnectionWaiter) -> None:
         host, port = address

@@ -6,7 +6,7 @@ The connection frames the answer (where its head and its body end) and hands the
 from __future__ import annotations
 
 import asyncio
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from runtime.gateway.chunks import MORE, BadFraming, CloseBody, Framing
 from runtime.gateway.response_head import ResponseHead, parse_response_head
@@ -43,6 +43,9 @@ class Home(Protocol):
     @property
     def max_headers(self) -> int:
         """Most headers of an answer."""
+
+    def opened(self, connection: UpstreamConnection) -> None:
+        """The connection is open."""
 
     def release(self, connection: UpstreamConnection) -> None:
         """The connection is free for another request."""
@@ -123,8 +126,8 @@ class UpstreamConnection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are no subclass of it
+        self._home.opened(self)
 
     def data_received(self, data: bytes) -> None:
         answer = self._answer

@@ -38,7 +38,7 @@ class Gateways:
     async def close(self) -> None:
         """Close the clients, wait until the gateways have noticed, and check that they hold nothing."""
         for client in self._clients:
-            client.close()
+            await client.closed()
         for server, slots in self._made:
             await until(lambda server=server: _quiet(server))
             slots.assert_empty()
@@ -56,5 +56,5 @@ async def until(condition: object, seconds: float = 10.0) -> None:
     """Wait for a condition that other callbacks of the loop bring about; fails after `seconds`."""
     assert callable(condition)
     async with asyncio.timeout(seconds):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 (what is waited for is other code's, without an event to wait on)
             await asyncio.sleep(0.002)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass, field
 
 
@@ -122,6 +123,12 @@ class RawClient:
     def close(self) -> None:
         """Close in order."""
         self.writer.close()
+
+    async def closed(self) -> None:
+        """Close, and wait until the socket is gone."""
+        self.writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self.writer.wait_closed()
 
     def reset(self) -> None:
         """Close at once."""

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Self
 
 _LENGTH = re.compile(rb"(?im)^content-length:\s*(\d+)\s*$")
 
 Handler = Callable[["EngineConnection", bytes], Awaitable[None]]
 
 
-def answer(
-    body: bytes = b'{"ok":true}', head: bytes = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
-) -> bytes:
+_JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def answer(body: bytes = b'{"ok":true}', head: bytes = _JSON_HEAD) -> bytes:
     """A whole answer with Content-Length."""
     return head + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
@@ -64,7 +68,7 @@ class RawEngine:
     _server: asyncio.Server | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
-    async def __aenter__(self) -> RawEngine:
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
@@ -99,6 +103,8 @@ class RawEngine:
         finally:
             self._tasks.discard(task)
             writer.close()
+            with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+                await writer.wait_closed()
 
 
 def always(data: bytes) -> Handler:

@@ -1,4 +1,4 @@
-"""A `Slots` for tests of the data port: leases by script, and a ledger that notices what is given back twice or never."""
+"""A `Slots` for tests of the data port: leases by script, and a ledger that notices a double or missing return."""
 
 from __future__ import annotations
 

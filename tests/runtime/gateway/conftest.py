@@ -1,12 +1,19 @@
-"""Fixtures of the data port's tests: a gateway that is drained, and checked to hold nothing, after each test."""
+"""Fixtures of the data port's tests: both event loops, and gateways that are checked to hold nothing after each test."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
+import uvloop
 
 from tests.support.gateway import Gateways
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The data port runs on either loop, so its tests do."""
+    return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture

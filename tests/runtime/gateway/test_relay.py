@@ -7,12 +7,12 @@ import json
 from runtime.ports import Ending
 from tests.support.gateway import Gateways
 from tests.support.raw_client import CHAT, STREAM, post
-from tests.support.raw_engine import EngineConnection, RawEngine, always, answer, chunk
+from tests.support.raw_engine import STREAM_HEAD, EngineConnection, RawEngine, always, answer, chunk
 from tests.support.scripted_slots import ScriptedSlots
 
 
 async def test_json_request_is_relayed(gateways: Gateways) -> None:
-    """A JSON request reaches the engine with its body untouched, and the answer comes back with the gateway's headers."""
+    """A JSON request reaches the engine untouched, and the answer comes back with the gateway's headers."""
     body = b'{"ok":true,"usage":{"prompt_tokens":7,"completion_tokens":11}}'
     async with RawEngine(always(answer(body))) as engine:
         slots = ScriptedSlots([engine.address], cold=True, held_seconds=1.5)
@@ -26,7 +26,7 @@ async def test_json_request_is_relayed(gateways: Gateways) -> None:
         assert engine.connections == 1
         assert len({json.dumps(json.loads(request.split(b"\r\n\r\n", 1)[1])) for request in engine.requests}) == 1
         assert engine.requests[0].endswith(b"\r\n\r\n" + CHAT)
-        lease, outcome = slots.outcomes[0]
+        _, outcome = slots.outcomes[0]
         assert outcome.ending is Ending.FINISHED
         assert (outcome.status, outcome.tokens_in, outcome.tokens_out) == (200, 7, 11)
         assert (outcome.bytes_in, outcome.bytes_out) == (len(CHAT), len(body))
@@ -36,9 +36,7 @@ async def test_stream_is_relayed(gateways: Gateways) -> None:
     """A chunked event stream arrives chunk by chunk and ends cleanly; usage in its last event is counted."""
 
     async def handle(connection: EngineConnection, request: bytes) -> None:
-        await connection.send(
-            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-        )
+        await connection.send(STREAM_HEAD)
         for number in range(20):
             await connection.send(chunk(b'data: {"n":%d}\n\n' % number))
         await connection.send(chunk(b'data: {"usage":{"prompt_tokens":3,"completion_tokens":20}}\n\n'))
