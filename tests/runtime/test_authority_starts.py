@@ -1,0 +1,146 @@
+"""The slot authority while a model starts, or does not: admission by ETA, failed starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from events.types.replicas import Phase, PhaseSpan, ReplicaState, ReplicaStatus
+from events.units import Instant
+from runtime.core.admission import FAILED_STARTS
+from runtime.core.authority import Authority
+from runtime.core.commands import SendWindow
+from runtime.ports import RefusalCode
+from tests.support.slots import START, authority, granted, observed, refusals, replica, spans, ticket
+
+WHY = {"reason": "ExitedWhileStarting", "message": "the engine exited with 1: no such file"}
+
+
+def at(seconds: float) -> Instant:
+    return Instant(START + seconds)
+
+
+def experienced() -> Authority:
+    """An authority that has seen MODEL start in 10 s, and go back to zero."""
+    desk = authority()
+    desk.observe(observed(replica(phases=spans(1.0, 8.0, 1.0))), START)
+    desk.observe(observed(), START)
+    return desk
+
+
+def starting(since: float) -> ReplicaStatus:
+    """A replica that has been loading for `since` seconds at START."""
+    span = PhaseSpan(phase=Phase.LOAD, started_at=START - since)
+    return replica(state=ReplicaState.STARTING, life=2, phases=(*spans(1.0, at=START - since - 1), span))
+
+
+def test_nobody_is_refused_on_a_guess() -> None:
+    """Before a start of the model was seen, also an impatient request may wait."""
+    assert refusals(authority().take(ticket("r1", wait=0.1), START)) == {}
+
+
+@pytest.mark.parametrize(
+    ("replicas", "wait", "code"),
+    [
+        ((), 10.5, None),
+        ((), 9.5, RefusalCode.IMPOSSIBLE),
+        ((starting(4.0),), 5.5, None),
+        ((starting(4.0),), 4.5, RefusalCode.IMPOSSIBLE),
+    ],
+    ids=["whole-start-in-time", "whole-start-too-slow", "half-way-in-time", "half-way-too-slow"],
+)
+def test_a_request_that_cannot_be_served_in_time_is_told_at_once(
+    replicas: tuple[ReplicaStatus, ...], wait: float, code: RefusalCode | None
+) -> None:
+    """503 with a time to come back, when the measured start takes longer than it may wait; its arrival still counts."""
+    desk = experienced()
+    desk.observe(observed(*replicas), START)
+    out = desk.take(ticket("r1", wait=wait), START)
+    refusal = refusals(out).get("r1")
+    assert (refusal and refusal.code) == code
+    assert refusal is None or refusal.retry_after == (5.0 if replicas else 10.0)
+    (window,) = [command.window for command in out if isinstance(command, SendWindow)]
+    assert (window.edge, window.arrivals, window.refusals) == (True, 1, int(code is not None))
+
+
+def test_a_warm_model_refuses_nobody_by_the_start_time() -> None:
+    """Whoever waits for a slot of a running replica waits for no start."""
+    desk = experienced()
+    desk.observe(observed(replica(slots=1, life=3)), START)
+    desk.take(ticket("r1"), START)
+    assert refusals(desk.take(ticket("r2", wait=0.5), START)) == {}
+
+
+def test_held_requests_fail_at_the_third_failed_start() -> None:
+    """With the reason and the message of the adapter, and when to come back; before that they wait on."""
+    desk = authority()
+    desk.take(ticket("r1"), START)
+    for failures in (1, 2):
+        assert refusals(desk.observe(observed(failures=failures, retry_at=at(1), **WHY), START)) == {}
+    refusal = refusals(desk.observe(observed(failures=FAILED_STARTS, retry_at=at(40), **WHY), START))["r1"]
+    assert refusal.code is RefusalCode.START_FAILED
+    assert "3 times in a row: ExitedWhileStarting: the engine exited with 1: no such file" in refusal.message
+    assert refusal.retry_after == 40.0
+
+
+def test_a_held_request_fails_as_soon_as_no_retry_can_help_it() -> None:
+    """After one failure: the back-off and a start of 10 s end after the deadline of one, not of the other."""
+    desk = experienced()
+    desk.take(ticket("short", wait=30.0), START)
+    desk.take(ticket("long", wait=31.5), START)
+    gone = refusals(desk.observe(observed(failures=1, retry_at=at(21), **WHY), at(5)))
+    assert list(gone) == ["short"]
+    assert gone["short"].code is RefusalCode.START_FAILED
+    assert "failed to start once" in gone["short"].message
+    assert granted(desk.observe(observed(replica(life=4)), at(25))) == ["long"]
+
+
+def test_a_model_that_keeps_failing_refuses_at_once_until_the_retry() -> None:
+    """While the back-off lasts nobody needs to wait; when it is over, whoever comes waits for that start."""
+    desk = authority()
+    desk.observe(observed(failures=3, retry_at=at(40), **WHY), START)
+    refusal = refusals(desk.take(ticket("r1", at(10)), at(10)))["r1"]
+    assert (refusal.code, refusal.retry_after) == (RefusalCode.START_FAILED, 30.0)
+    assert refusals(desk.take(ticket("r2", at(41)), at(41))) == {}
+    assert refusals(desk.observe(observed(starting(0.0), failures=3, retry_at=at(40), **WHY), at(42))) == {}
+    assert list(refusals(desk.observe(observed(failures=4, retry_at=at(120), **WHY), at(43)))) == ["r2"]
+
+
+def test_failures_of_more_replicas_do_not_fail_who_can_be_served() -> None:
+    """One replica is ready; that a second one cannot start is nobody's end."""
+    desk = authority()
+    desk.observe(observed(replica(slots=1)), START)
+    for request in ("r1", "r2"):
+        desk.take(ticket(request), START)
+    assert refusals(desk.observe(observed(replica(slots=1), failures=5, retry_at=at(60), **WHY), START)) == {}
+    assert refusals(desk.take(ticket("r3"), START)) == {}
+
+
+def test_failures_of_another_uid_are_not_ours() -> None:
+    """What an earlier declaration of the name could not do says nothing about this one."""
+    desk = authority()
+    desk.observe(observed(uid="u0", failures=5, retry_at=at(60), **WHY), START)
+    assert refusals(desk.take(ticket("r1"), START)) == {}
+
+
+def test_progress_tells_phase_place_and_eta() -> None:
+    """For heartbeats: how far the replica is, how many are before, how long it still takes."""
+    desk = experienced()
+    for request in ("r1", "r2"):
+        desk.take(ticket(request), START)
+    nothing_yet = desk.progress("r2", START)
+    assert nothing_yet is not None
+    assert (nothing_yet.phase, nothing_yet.ahead, nothing_yet.eta) == ("hold", 1, 10.0)
+    desk.observe(observed(starting(4.0)), START)
+    loading = desk.progress("r1", at(1))
+    assert loading is not None
+    assert (loading.phase, loading.ahead, loading.eta) == ("load", 0, 4.0)
+    assert desk.progress("nobody", START) is None
+
+
+def test_a_start_that_is_unknown_has_no_eta() -> None:
+    """None, not zero."""
+    desk = authority()
+    desk.take(ticket("r1"), START)
+    progress = desk.progress("r1", START)
+    assert progress is not None
+    assert progress.eta is None
