@@ -77,12 +77,12 @@ def draw(samples: Sequence[Sample], marks: Sequence[Mark]) -> str:
     for tick in _ticks(end, 8):
         x = _x(tick, end)
         parts.append(f'<text class="tick" x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{tick:g} s</text>')
-    for number, mark in enumerate(marks):
+    for mark in marks:
         x, anchor = _x(mark.at, end), "end" if mark.at > 0.85 * end else "start"
         shift = -4 if anchor == "end" else 4
         parts.append(f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{bottom}"/>')
         parts.append(
-            f'<text class="tick" x="{x + shift:.1f}" y="{TOP + 11 + 13 * (number % 2)}" text-anchor="{anchor}">'
+            f'<text class="tick" x="{x + shift:.1f}" y="{TOP + PANEL_HEIGHT + 14}" text-anchor="{anchor}">'
             f"{escape(mark.text)}</text>"
         )
     return "\n".join([*parts, "</svg>\n"])

@@ -19,7 +19,7 @@ body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
        margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; margin-bottom: .2rem; } h2 { font-size: 1.05rem; margin-top: 2rem; }
 p.lead, td.soft, .soft { color: var(--soft); }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(11rem, 1fr)); gap: .8rem; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(15rem, 1fr)); gap: .8rem; }
 .card { background: var(--card); border-radius: 8px; padding: .8rem 1rem; }
 .card b { display: block; font-size: 1.45rem; }
 table { border-collapse: collapse; width: 100%; } th, td { text-align: right; padding: .35rem .6rem;
