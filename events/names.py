@@ -61,7 +61,7 @@ TOPIC_KINDS: Final[dict[str, TopicKind]] = {
 
 def is_dns_label(text: str) -> bool:
     """Whether `text` may name a model."""
-    return _DNS_LABEL.match(text) is not None
+    return _DNS_LABEL.fullmatch(text) is not None
 
 
 def model_key(model: str) -> str:

@@ -28,6 +28,9 @@ NVIDIA_BOUND: Final = 20.0
 RESERVED: Final = 512 << 20
 """Bytes kept for relume itself, but at most a tenth of all."""
 
+CGROUPS: Final = Path("/sys/fs/cgroup")
+OWN_CGROUPS: Final = Path("/proc/self/cgroup")
+
 
 class InventoryFailed(Exception):
     """nvidia-smi is there and does not tell what it has."""
@@ -35,7 +38,7 @@ class InventoryFailed(Exception):
 
 async def take_inventory(node: str, gpus: int | None) -> CardsObserved:
     """What there is. `gpus` None: the real ones; N: at most N of them or, when there is none, N virtual ones."""
-    real = _visible(await _nvidia_cards(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    real = visible_cards(await _nvidia_cards(), os.environ.get("CUDA_VISIBLE_DEVICES"))
     cards = real if gpus is None else real[:gpus]
     if not real and gpus:
         cards = tuple(Card(id=f"virtual-{index}", product="virtual", virtual=True) for index in range(gpus))
@@ -85,7 +88,7 @@ def parse_nvidia(text: str) -> tuple[Card, ...]:
     return tuple(cards)
 
 
-def _visible(cards: Sequence[Card], visible: str | None) -> tuple[Card, ...]:
+def visible_cards(cards: Sequence[Card], visible: str | None) -> tuple[Card, ...]:
     """The cards that CUDA_VISIBLE_DEVICES leaves to this process: unset, all; indices or UUIDs, those, in that order.
 
     CUDA stops at the first entry it does not know, and so does this.
@@ -109,13 +112,13 @@ def usable_cores() -> float:
     cores = float(psutil.cpu_count() or 1)
     if hasattr(os, "sched_getaffinity"):
         cores = float(len(os.sched_getaffinity(0)))
-    quotas = [quota for folder in _cgroups("cpu") if (quota := cpu_quota(folder)) is not None]
+    quotas = [quota for folder in cgroup_folders("cpu") if (quota := cpu_quota(folder)) is not None]
     return max(0.1, floor(min([cores, *quotas]) * 100) / 100)
 
 
 def usable_memory() -> int:
     """Bytes of memory that this process and its children may use: the machine's, and cgroup limits."""
-    limits = [limit for folder in _cgroups("memory") if (limit := memory_limit(folder)) is not None]
+    limits = [limit for folder in cgroup_folders("memory") if (limit := memory_limit(folder)) is not None]
     return min([psutil.virtual_memory().total, *limits])
 
 
@@ -137,10 +140,10 @@ def memory_limit(folder: Path) -> int | None:
     return int(text)
 
 
-def _cgroups(controller: str, root: Path = Path("/sys/fs/cgroup"), table: str = "/proc/self/cgroup") -> list[Path]:
+def cgroup_folders(controller: str, root: Path = CGROUPS, table: Path = OWN_CGROUPS) -> list[Path]:
     """The folders of this process's cgroup and all above it, for a controller; empty where there are none."""
     found: list[Path] = []
-    for line in _read(Path(table)).splitlines():
+    for line in _read(table).splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if controllers and controller not in controllers.split(","):

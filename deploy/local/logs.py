@@ -11,12 +11,11 @@ from collections import deque
 from pathlib import Path
 from typing import Final
 
-from events.names import is_dns_label
-
 RUN_MARK: Final = "=== relume: "
 """Begins the line that the shim writes before each run's output."""
 LONGEST_LINE: Final = 2000
 TAIL_BYTES: Final = 256 << 10
+_NAME: Final = re.compile(r"[a-z0-9][-a-z0-9]{0,199}")
 _CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -26,7 +25,7 @@ class UnknownReplica(Exception):
 
 def log_path(folder: Path, replica: str) -> Path:
     """Where a replica's log is. Raises UnknownReplica for what cannot be a replica's name (a path, say)."""
-    if not is_dns_label(replica[:63]) or "/" in replica or len(replica) > 200:
+    if _NAME.fullmatch(replica) is None:
         raise UnknownReplica(f"{replica!r} is not the name of a replica")
     return folder / f"{replica}.log"
 
