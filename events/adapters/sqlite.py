@@ -83,8 +83,10 @@ class SqliteEventLog:
         self._writer.start()
         try:
             end = await asyncio.wrap_future(self._writer.opened)
+            await self._reader.open()
         except BaseException:
             self._writer.stop()
+            self._reader.abandon()
             self._lock.release()
             raise
         self._hub.start_at(end)

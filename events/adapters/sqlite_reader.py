@@ -58,9 +58,18 @@ class SqliteReader:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="relume-log-reader")
         self._connection: sqlite3.Connection | None = None
 
+    async def open(self) -> None:
+        """Connect now: while this connection is open the WAL and its index stay, so a full disk stops no reading."""
+        await self._call(lambda connection: connection.execute("SELECT count(*) FROM meta").fetchone())
+
     async def close(self) -> None:
         """Finish what was begun; then close."""
         await self._call(lambda _: self._disconnect())
+        self._thread.shutdown(wait=False)
+
+    def abandon(self) -> None:
+        """Close without waiting, after a failed open."""
+        self._thread.submit(self._disconnect)
         self._thread.shutdown(wait=False)
 
     async def follow(self, place: Place, offset: int, limit: int) -> Page:
