@@ -18,7 +18,7 @@ from events.types.decisions import WishDecided
 from events.types.grants import GrantDecided
 from events.types.models import ModelDeclared
 from events.types.replicas import CardsObserved, ReplicasObserved, ReplicaState, ReplicaStatus
-from events.types.requests import RequestWindow
+from events.types.requests import Levels, RequestWindow
 from events.units import Instant
 
 STATES: tuple[str, ...] = (Topic.MODELS, Topic.DECISIONS, Topic.GRANTS, Topic.REPLICAS, Topic.CARDS)
@@ -67,7 +67,7 @@ class Board:
         elif isinstance(data, GrantDecided):
             self._of(data.model).grant = data
         elif isinstance(data, ReplicasObserved):
-            self._observe(envelope.key.partition("/")[2], data)
+            self._observe(data)
         elif isinstance(data, CardsObserved):
             self._nodes[data.node] = data
         elif isinstance(data, RequestWindow):
@@ -116,14 +116,14 @@ class Board:
         """The newest grant of each model."""
         return {name: entry.grant for name, entry in self._models.items() if entry.grant}
 
-    def item(self, name: str, traffic: Traffic, now: Instant) -> ModelItem | None:
+    def item(self, name: str, levels: Mapping[str, Levels], now: Instant) -> ModelItem | None:
         """A model as the API shows it."""
         entry = self.entry(name)
         if entry is None or entry.declared is None:
             return None
         facts = Facts(
             declared=entry.declared, now=now, wish=entry.wish, grant=entry.grant, observed=entry.observed,
-            levels=traffic.levels(name), last_start=entry.last_start, start_seconds=entry.start_seconds,
+            levels=levels.get(name), last_start=entry.last_start, start_seconds=entry.start_seconds,
         )  # fmt: skip
         return ModelItem(
             metadata=metadata_of(entry.declared), spec=dict(entry.declared.spec), status=model_status(facts)
@@ -141,8 +141,8 @@ class Board:
             entry.last_start = entry.start_seconds = None
         entry.declared, entry.declared_at = data, offset
 
-    def _observe(self, model: str, data: ReplicasObserved) -> None:
-        entry = self._of(model)
+    def _observe(self, data: ReplicasObserved) -> None:
+        entry = self._of(data.model)
         entry.observed = data
         started = [replica for replica in data.replicas if replica.phases and replica.state is not ReplicaState.FAILED]
         if started:
@@ -165,6 +165,11 @@ class Board:
 
 def _older(replica: ReplicaStatus, than: ReplicaStatus | None) -> bool:
     return than is not None and than.uid == replica.uid and replica.phases[0].started_at < than.phases[0].started_at
+
+
+def levels_of(traffic: Traffic) -> dict[str, Levels]:
+    """Running and held requests by model, of the models that the slot authority knows."""
+    return {one.model: Levels(running=one.running, waiting=one.held) for one in traffic.statuses()}
 
 
 def metadata_of(declared: ModelDeclared) -> Metadata:

@@ -145,8 +145,8 @@ class Declarations:
 def refused(problems: Sequence[SpecProblem], status: HTTPStatus = HTTPStatus.UNPROCESSABLE_ENTITY) -> ProblemError:
     fields = [
         FieldProblem(
-            path=_place(problem), value=None if problem.value is None else shown(problem.value), rule=problem.rule,
-            remedy=problem.remedy,
+            path=problem.path, line=problem.line, value=None if problem.value is None else shown(problem.value),
+            rule=problem.rule, remedy=problem.remedy,
         )
         for problem in problems
     ]  # fmt: skip
@@ -155,7 +155,3 @@ def refused(problems: Sequence[SpecProblem], status: HTTPStatus = HTTPStatus.UNP
     return refuse(
         status, name, f"nothing was declared: {count}", remedy="mend these fields and apply again", fields=fields
     )
-
-
-def _place(problem: SpecProblem) -> str:
-    return problem.path if problem.line is None else f"line {problem.line}: {problem.path}"

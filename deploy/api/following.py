@@ -17,9 +17,6 @@ from events.units import Seconds
 
 T = TypeVar("T")
 
-FAREWELL = 1.0
-"""Seconds for the last word and the end of a stream that is cut; then the connection is aborted."""
-
 
 class Cut(Exception):
     """The reader took nothing for too long."""
@@ -70,6 +67,7 @@ class Pipe:
     def __init__(self, request: web.Request, content_type: str, settings: AdminSettings) -> None:
         self._request = request
         self._timeout = settings.write_timeout
+        self._farewell = settings.farewell
         self.response = web.StreamResponse(
             headers={"Content-Type": content_type, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         )
@@ -95,7 +93,7 @@ class Pipe:
     async def close(self, last_word: bytes = b"") -> web.StreamResponse:
         """End the stream, saying `last_word`; a reader that does not even take that is aborted."""
         try:
-            async with asyncio.timeout(FAREWELL):
+            async with asyncio.timeout(self._farewell):
                 if last_word:
                     await self.response.write(last_word)
                 await self.response.write_eof()

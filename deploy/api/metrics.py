@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from deploy.api.board import Board
+from deploy.api.board import Board, levels_of
 from deploy.api.ports import Reading, Readings, Traffic
 from deploy.api.shapes import ModelStatus
 from deploy.api.tallies import Histogram, ModelTally, Tallies
@@ -117,8 +117,9 @@ class Exposition(Collector):
     def _gauges(self, labels: _Labels) -> Iterator[Metric]:
         rows: dict[str, _Sums] = {}
         states: dict[str, int] = {}
+        levels = levels_of(self._traffic)
         for name in self._board.names():
-            item = self._board.item(name, self._traffic, self._now())
+            item = self._board.item(name, levels, self._now())
             if item is None:
                 continue
             states[item.status.state.value] = states.get(item.status.state.value, 0) + 1

@@ -10,7 +10,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from deploy.api import queries
-from deploy.api.board import Board
+from deploy.api.board import Board, levels_of
 from deploy.api.declaring import MAX_FOR, Declarations
 from deploy.api.ports import Explainer, Traffic
 from deploy.api.problem import bad_parameter, refuse, unknown
@@ -60,8 +60,8 @@ class Models:
     async def list_models(self, request: web.Request) -> ModelList:
         """All of them, by name."""
         queries.check_known(request, ())
-        now = self._clock.now()
-        items = [self._board.item(name, self._traffic, now) for name in self._board.names()]
+        levels, now = levels_of(self._traffic), self._clock.now()
+        items = [self._board.item(name, levels, now) for name in self._board.names()]
         return ModelList(items=[item for item in items if item is not None])
 
     async def get_model(self, request: web.Request) -> ModelItem:
@@ -91,7 +91,7 @@ class Models:
 
     def _item(self, name: str) -> ModelItem:
         owner = self._board.owner(name)
-        item = self._board.item(owner, self._traffic, self._clock.now()) if owner else None
+        item = self._board.item(owner, levels_of(self._traffic), self._clock.now()) if owner else None
         if item is None:
             raise unknown("model", name, self._board.names())
         return item

@@ -6,14 +6,28 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from events.types.requests import Levels
+
+class ModelTraffic(Protocol):
+    """How many requests of one model run and how many are held, at this instant."""
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+
+    @property
+    def running(self) -> int:
+        """Requests that hold a lease."""
+
+    @property
+    def held(self) -> int:
+        """Requests in the hold queue."""
 
 
 class Traffic(Protocol):
-    """What the slot authority counts at this instant."""
+    """What the slot authority counts. `runtime.desk.Desk` is one."""
 
-    def levels(self, model: str) -> Levels | None:
-        """Requests that run and that are held; None when this process does not know the model (which is not zero)."""
+    def statuses(self) -> Sequence[ModelTraffic]:
+        """All models that it knows; one that is not among them is unknown, which is not zero."""
 
 
 class ReplicaLogs(Protocol):

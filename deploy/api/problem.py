@@ -7,9 +7,7 @@ from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Final
 
-import orjson
 from aiohttp import web
-from pydantic import JsonValue
 
 from deploy.api.shapes import FieldProblem, Problem
 
@@ -51,8 +49,5 @@ def bad_parameter(name: str, value: str, rule: str) -> ProblemError:
 
 def problem_response(error: ProblemError) -> web.Response:
     """The HTTP answer."""
-    body: dict[str, JsonValue] = error.problem.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    body = {"type": error.problem.type, "title": error.problem.title, "status": error.problem.status, **body}
-    return web.Response(
-        status=error.problem.status, body=orjson.dumps(body), headers=error.headers, content_type=PROBLEM_TYPE
-    )
+    body = error.problem.model_dump_json(by_alias=True).encode()
+    return web.Response(status=error.problem.status, body=body, headers=error.headers, content_type=PROBLEM_TYPE)

@@ -10,7 +10,7 @@ import orjson
 from aiohttp import web
 
 from deploy.api import metrics, queries
-from deploy.api.board import Board, ModelBoard
+from deploy.api.board import Board, ModelBoard, levels_of
 from deploy.api.metrics import Exposition
 from deploy.api.openapi import document
 from deploy.api.ports import Traffic
@@ -61,10 +61,10 @@ class Process:
     async def top(self, request: web.Request) -> Top:
         """The load now."""
         queries.check_known(request, ())
-        now = self._clock.now()
+        levels, now = levels_of(self._traffic), self._clock.now()
         rows = []
         for name in self._board.names():
-            item, entry = self._board.item(name, self._traffic, now), self._board.entry(name)
+            item, entry = self._board.item(name, levels, now), self._board.entry(name)
             if item is not None and entry is not None:
                 rows.append(_row(item, entry, now))
         granted = [replica for grant in self._board.grants().values() for replica in grant.replicas]

@@ -34,8 +34,8 @@ Operation = Callable[[web.Request], Awaitable[Shape | web.StreamResponse]]
 RETRY = 1.0
 """Seconds until the log is followed again after it failed."""
 
-SHUTDOWN = 5.0
-"""Seconds that open answers may take when the port closes; streams are told at once."""
+SHUTDOWN = 6.0
+"""Seconds that open answers may take when the port closes: a little more than a stream's farewell."""
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +79,10 @@ class AdminServer:
             asyncio.create_task(self._follow_news(), name="admin-news"),
             asyncio.create_task(self._lag.run(), name="admin-lag"),
         ]
-        runner = web.AppRunner(self.application(), access_log=None, shutdown_timeout=SHUTDOWN)
+        # Who leaves is not worked for any more, and a stream's place is free at once. (Declarations finish: see there.)
+        runner = web.AppRunner(
+            self.application(), access_log=None, shutdown_timeout=SHUTDOWN, handler_cancellation=True
+        )
         await runner.setup()
         self._runner = runner
         site = web.TCPSite(runner, self._settings.host, self._settings.port, ssl_context=_tls(self._settings))
@@ -95,6 +98,11 @@ class AdminServer:
         assert self._runner is not None, "start the server first"
         host, port = self._runner.addresses[0][:2]
         return str(host), int(port)
+
+    @property
+    def open_streams(self) -> int:
+        """Readers that follow events or logs now."""
+        return self._events.turnstile.open
 
     async def caught_up(self) -> None:
         """Wait until the board has everything that stood in the log at the start."""

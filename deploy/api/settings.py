@@ -28,6 +28,8 @@ class AdminSettings:
     """A stream that is quiet this long gets a comment, so that both ends see a dead connection."""
     write_timeout: Seconds = Seconds(10.0)
     """A reader of a stream that takes nothing for this long is cut."""
+    farewell: Seconds = Seconds(5.0)
+    """A reader that is cut has this long to take the last word; then the connection is aborted."""
     max_streams: int = 64
     """Streams that are open at the same time; one more gets 503."""
 

@@ -26,6 +26,8 @@ class FieldProblem(Shape):
 
     path: str
     """Where: ``spec.scaling.maxReplicas``, or the name of a query parameter."""
+    line: int | None = None
+    """The line of the body, from 1, where it is known."""
     value: JsonValue = None
     """What it said."""
     rule: str = ""

@@ -114,7 +114,7 @@ class Tallies:
         elif isinstance(data, EventRejected):
             self.rejected[data.topic] += 1
         else:
-            tally = self.models.get(getattr(data, "model", envelope.key.partition("/")[2]))
+            tally = self.models.get(getattr(data, "model", ""))
             if tally is not None:
                 self._of_model(tally, envelope)
 
@@ -123,9 +123,8 @@ class Tallies:
         data = envelope.data
         if isinstance(data, ModelDeclared):
             self._declare(data)
-        elif isinstance(data, ReplicasObserved):
-            name = envelope.key.partition("/")[2]
-            tally = self.models.setdefault(name, ModelTally())
+        elif isinstance(data, ReplicasObserved) and data.replicas:
+            tally = self.models.setdefault(data.model, ModelTally())
             tally.ready = {item.replica: item.ready_at for item in data.replicas if item.ready_at is not None}
 
     def _declare(self, data: ModelDeclared) -> None:

@@ -168,4 +168,5 @@ def _reason(error: BaseException) -> str:
 def _field(one: Mapping[str, object]) -> str:
     value = f" (is {one['value']})" if one.get("value") is not None else ""
     remedy = f"; {one['remedy']}" if one.get("remedy") else ""
-    return f"{one.get('path') or 'the document'}{value}: {one.get('rule')}{remedy}"
+    line = f"line {one['line']}: " if one.get("line") is not None else ""
+    return f"{line}{one.get('path') or 'the document'}{value}: {one.get('rule')}{remedy}"

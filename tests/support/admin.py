@@ -15,7 +15,6 @@ from deploy.api.settings import AdminSettings
 from events.adapters.memory import MemoryEventLog
 from events.clock import SystemClock
 from events.types.replicas import Phase, PhaseSpan, ReplicasObserved, ReplicaState, ReplicaStatus
-from events.types.requests import Levels
 from events.writer import EventWriter
 
 ECHO = """apiVersion: relume.dev/v1alpha1
@@ -27,14 +26,23 @@ spec:
 """
 
 
+@dataclass(frozen=True)
+class Load:
+    """One model's numbers."""
+
+    model: str
+    running: int = 0
+    held: int = 0
+
+
 @dataclass
 class FakeTraffic:
-    """Numbers of the slot authority, by model."""
+    """Numbers of the slot authority."""
 
-    by_model: dict[str, Levels] = field(default_factory=dict)
+    loads: list[Load] = field(default_factory=list)
 
-    def levels(self, model: str) -> Levels | None:
-        return self.by_model.get(model)
+    def statuses(self) -> Sequence[Load]:
+        return self.loads
 
 
 @dataclass
@@ -164,4 +172,4 @@ def replica(name: str = "echo-r1-0", state: ReplicaState = ReplicaState.READY, u
 
 def observed(*replicas: ReplicaStatus, uid: str = "u", **more: object) -> ReplicasObserved:
     """What the cluster adapter sees of one model."""
-    return replace(ReplicasObserved(uid=uid, replicas=tuple(replicas)), **more)
+    return replace(ReplicasObserved(model="echo", uid=uid, replicas=tuple(replicas)), **more)
