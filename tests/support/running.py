@@ -71,8 +71,8 @@ class Running:
         status: dict[str, Any] = {}
         try:
             async with asyncio.timeout(within):
-                while not wanted(status := await self.status(model)):
-                    await asyncio.sleep(0.05)  # noqa: ASYNC110 - what is waited for happens in another process
+                while not wanted(status := await self.status(model)):  # noqa: ASYNC110 - it happens in another process
+                    await asyncio.sleep(0.05)
         except TimeoutError:
             raise AssertionError(f"not as wanted within {within} s: {status}") from None
 
