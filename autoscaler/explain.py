@@ -162,8 +162,8 @@ def _panic(told: _Told) -> str:
     until = told.memory.panic_until
     end = "" if until is None else f" before {clock_time(until)}"
     return (
-        f"Demand was at least twice what {replicas(have)} ready or starting can take, or was so within the last "
-        f"{span(told.policy.stable_window)}: nothing is taken away{end}."
+        f"Demand is, or was in the last {span(told.policy.stable_window)}, at least twice what was ready or starting "
+        f"({replicas(have)} now): while anybody asks, nothing is taken away{end}."
     )
 
 
@@ -208,7 +208,8 @@ def _keep_alive(told: _Told) -> str:
     if last is None:
         return f"Nobody asks; what is idle lives on for {span(told.policy.keep_alive)}."
     life = told.policy.keep_alive
-    return f"Nobody has asked since {clock_time(last)}; what is idle lives on for {span(life)}, to {clock_time(last + life)}."
+    since, until = clock_time(last), clock_time(last + life)
+    return f"Nobody has asked since {since}; what is idle lives on for {span(life)}, until {until}."
 
 
 def _descent(told: _Told) -> str:

@@ -69,7 +69,7 @@ class Gateways:
         life = self._lives.get(gateway)
         if life is None:
             return Instant(since + FORGOTTEN_AFTER) if now - since >= FORGOTTEN_AFTER else None
-        if life.booted_at > since and life.seen_at - life.booted_at >= SETTLED_AFTER:
+        if life.booted_at >= since and life.seen_at - life.booted_at >= SETTLED_AFTER:
             return life.booted_at
         if self._newest - life.seen_at > DEAD_AFTER:
             return Instant(life.seen_at + DEAD_AFTER)

@@ -61,7 +61,8 @@ class _Case:
         self.level = demand.running + demand.waiting
         self.capacity = replicas.ready + replicas.starting
         self.current = self.capacity if snapshot.wished is None else snapshot.wished
-        self.raised_at, self.lowered_at, self.patience = memory.raised_at, memory.lowered_at, memory.patience
+        self.raised_at = now if snapshot.wished is None else memory.raised_at  # what is there begins to count now
+        self.lowered_at, self.patience = memory.lowered_at, memory.patience
         self.panic_until, self.panic_floor = memory.panic_until, memory.panic_floor
         if self.panic_until is not None and now >= self.panic_until:
             self.panic_until, self.panic_floor = None, 0
@@ -179,7 +180,7 @@ def _fall(case: _Case) -> Decision:
         return _done(case, current, {Reason.PANIC}, case.panic_until)
     fit = _fit(case)
     stable = case.demand.stable or 0.0
-    calm = {Reason.KEEP_ALIVE} if case.quiet and stable <= EPSILON else {_calm(case)}
+    calm = {_calm(case, stable)}
     if fit >= current:
         # Averages fall by themselves once the windows have ended, and no event will tell.
         waits = case.quiet and (current > max(1, case.base) or stable > EPSILON)
@@ -200,11 +201,11 @@ def _fit(case: _Case) -> int:
     return max(1, case.base, _up(case.level / target, EPSILON), ceil(average / target + DOWN_BAND - EPSILON))
 
 
-def _calm(case: _Case) -> Reason:
+def _calm(case: _Case, stable: float) -> Reason:
     """Why nothing changes while nothing presses."""
-    if case.current == case.floor:
+    if case.floor and case.current == case.floor:
         return Reason.REQUESTED
-    return Reason.STEADY
+    return Reason.KEEP_ALIVE if case.quiet and stable <= EPSILON else Reason.STEADY
 
 
 def _pause(case: _Case) -> float:
