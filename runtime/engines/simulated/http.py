@@ -135,7 +135,7 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._refuse(501, "upgrades are not supported")
+            self.close()  # refused below; what follows is not HTTP
         except httptools.HttpParserError:
             self._refuse(400, "the request is not HTTP")
         if self._in_head:  # a header without an end is not reported by the parser, so its bytes are counted here
@@ -175,6 +175,9 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         if self._transport is None or self._transport.is_closing():
+            return
+        if self._parser.should_upgrade():
+            self._refuse(501, "upgrades are not supported")
             return
         exchange = Exchange(self, self._parser.get_method().decode(), self._target.decode("latin-1"))
         exchange.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in self._headers}
@@ -225,6 +228,9 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, status: int, message: str) -> None:
         if self._transport is None or self._transport.is_closing():
+            return
+        if self._active is not None:  # an answer may be on its way; an error in its middle would be read as part of it
+            self.abort()
             return
         body = f'{{"error":{{"message":"{message}","type":"invalid_request_error","param":null,"code":null}}}}'.encode()
         head = f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: application/json\r\n"

@@ -1,4 +1,4 @@
-"""The simulated engine as a server on a port: listens, loads, serves, closes. It can also run inside another process."""
+"""The simulated engine as a server on a port: listens, loads, serves, closes. It can run inside a test too."""
 
 from __future__ import annotations
 

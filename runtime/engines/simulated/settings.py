@@ -14,7 +14,6 @@ from enum import StrEnum
 from events.units import parse_duration
 from runtime.core.policy import Cancels
 
-
 PROBE = "probe"
 """The query of relume's own warm-up request: no fault hits it and no count counts it."""
 
