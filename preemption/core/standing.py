@@ -177,7 +177,7 @@ def _shape(view: ModelView, entries: Sequence[Entry], wished: int, policy: Alloc
     surplus = {entry.name for entry in cheapest_first(new)[: max(0, len(new) - target)]}
     back = _taken_back(entries, revision, target - len(new))
     want = max(0, target - len(new) - len(back))
-    reasons = [Reason.ROLLS_OUT] if old and not failing else [Reason.KEEPS_OLD] if old else []
+    reasons = [] if not keep else [Reason.KEEPS_OLD] if failing else [Reason.ROLLS_OUT]
     drains = (out | leaving | surplus) - back
     reasons += ([Reason.DRAINS] if drains else []) + ([Reason.TAKES_BACK] if back else [])
     settled = not drains and all(entry.ready for entry in new)

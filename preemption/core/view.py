@@ -31,7 +31,7 @@ class Reason(StrEnum):
     TAKES_BACK = "takes_drain_back"
     """A draining replica goes on, since the number rose again."""
     ROLLS_OUT = "rolls_out_revision"
-    """Replicas of an older revision are being replaced."""
+    """Replicas of an older revision serve until those of the new one are ready."""
     DRAINS_FIRST = "drains_one_first"
     """The new revision fits only after an old replica has gone."""
     KEEPS_OLD = "keeps_old_revision"

@@ -1,0 +1,248 @@
+"""The allocator's loop on a log in memory: leadership, fencing, causes, timers, restarts, latency."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from events.adapters.memory import MemoryEventLog
+from events.clock import SimulatedClock, SystemClock, settle
+from events.envelope import AnyEnvelope
+from events.log import LogClosed, LogUnavailable, Position, Query, Record, Start
+from events.names import Topic
+from events.types.decisions import OwnershipTaken, WishDecided
+from events.types.grants import GrantDecided, LeadershipTaken
+from events.types.metrics import ReplicaMetrics
+from events.types.models import ModelDeclared, Override
+from events.types.replicas import ReplicasObserved, ReplicaState, ReplicaStatus
+from events.writer import EventWriter
+from preemption.loop import Allocator, AllocatorSettings, Deposed
+from tests.support.pool import node
+
+SPEC = {"resources": {"gpus": 1, "cpu": 1, "memory": "1Gi"}, "priority": 100, "scaling": {"maxReplicas": 4}}
+
+
+def declared(model: str = "a", **fields: object) -> ModelDeclared:
+    whole = {"uid": f"{model}-1", "revision": 1, "generation": 1, "spec": SPEC} | fields
+    return ModelDeclared(model=model, **whole)  # type: ignore[arg-type]  # tests name real fields
+
+
+def wish(replicas: int, model: str = "a") -> WishDecided:
+    return WishDecided(
+        model=model, uid=f"{model}-1", revision=1, replicas=replicas, priority=100, reasons=("edge",),
+        snapshot={}, policy={}, memory={},
+    )  # fmt: skip
+
+
+class Bench:
+    """A log, an allocator on it, and the hands of everyone else."""
+
+    def __init__(self, clock: SimulatedClock) -> None:
+        self.clock = clock
+        self.log = MemoryEventLog(clock)
+        self.hands = EventWriter("test/hands", clock)
+        self.allocator = self.new_allocator()
+
+    def new_allocator(self, leader: str = "first") -> Allocator:
+        return Allocator(self.log, self.clock, EventWriter("relume/allocator", self.clock), AllocatorSettings(leader))
+
+    async def say(self, *data: object, epoch: int | None = None) -> tuple[AnyEnvelope, ...]:
+        events = tuple(self.hands.envelope(one, epoch=epoch) for one in data)
+        await self.log.append(events)
+        await settle()
+        return events
+
+    async def grants(self) -> list[Record]:
+        records = [record async for record in self.log.read(Query(Topic.GRANTS))]
+        return [record for record in records if isinstance(record.envelope.data, GrantDecided)]
+
+    async def newest(self, model: str = "a") -> GrantDecided:
+        found = [record.envelope.data for record in await self.grants() if record.envelope.data.model == model]
+        assert isinstance(found[-1], GrantDecided)
+        return found[-1]
+
+
+@asynccontextmanager
+async def running(allocator: Allocator) -> AsyncIterator[asyncio.Task[None]]:
+    """The allocator at work until the block ends."""
+    task = asyncio.create_task(allocator.run())
+    await asyncio.wait_for(allocator.caught_up.wait(), 5)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench(SimulatedClock())
+
+
+async def test_a_wish_becomes_a_grant_with_cause_and_epoch(bench: Bench) -> None:
+    """The grant names its replica, the wish that led to it, and the leadership under which it was written."""
+    await bench.say(node(), declared())
+    async with running(bench.allocator):
+        (said,) = await bench.say(wish(1))
+        (record,) = await bench.grants()
+    assert record.envelope.cause == said.id
+    assert record.envelope.epoch == bench.allocator.epoch
+    assert [one.replica for one in record.envelope.data.replicas] == ["a-r1-0"]
+
+
+async def test_leadership_is_told_before_the_first_grant(bench: Bench) -> None:
+    """The epoch is the offset of the record that says who leads."""
+    await bench.say(node(), declared(), wish(1))
+    async with running(bench.allocator):
+        records = [record async for record in bench.log.read(Query(Topic.GRANTS))]
+    assert isinstance(records[0].envelope.data, LeadershipTaken)
+    assert records[0].position.offset == bench.allocator.epoch == records[1].envelope.epoch
+
+
+async def test_a_second_allocator_deposes_the_first(bench: Bench) -> None:
+    """Who reads a newer leadership stops and writes nothing more."""
+    async with running(bench.allocator) as first, running(bench.new_allocator("second")):
+        with pytest.raises(Deposed, match="second has taken the pool default"):
+            await asyncio.wait_for(first, 5)
+
+
+async def test_wishes_of_a_deposed_autoscaler_are_refused(bench: Bench) -> None:
+    """After ownership was taken, a wish with an older epoch counts for nothing; the newest owner's does."""
+    await bench.say(node(), declared())
+    async with running(bench.allocator):
+        await bench.say(OwnershipTaken(partition=0, owner="one"))
+        await bench.say(OwnershipTaken(partition=0, owner="two"))
+        newest = [r.position.offset async for r in bench.log.read(Query(Topic.DECISIONS))][-1]
+        await bench.say(wish(3), epoch=newest - 1)
+        await bench.say(wish(3))
+        assert await bench.grants() == []
+        assert bench.allocator.stats.refused_wishes == 2
+        await bench.say(wish(1), epoch=newest)
+        assert (await bench.newest()).wished == 1
+
+
+async def test_a_wish_from_before_a_change_of_owner_still_counts(bench: Bench) -> None:
+    """A new owner takes over what the old one wished: the state stands until it is replaced."""
+    await bench.say(node(), declared())
+    await bench.say(OwnershipTaken(partition=0, owner="one"))
+    await bench.say(wish(2), epoch=0)
+    await bench.say(OwnershipTaken(partition=0, owner="two"))
+    async with running(bench.allocator):
+        await settle()
+        assert (await bench.newest()).wished == 2
+
+
+async def test_a_restart_changes_no_grant(bench: Bench) -> None:
+    """A new allocator reads the grants of the last one and keeps them."""
+    await bench.say(node(gpus=3), declared(), wish(2))
+    async with running(bench.allocator):
+        await bench.say(declared("b"), wish(1, "b"))
+    before = await bench.grants()
+    async with running(bench.new_allocator("second")):
+        await settle()
+        assert await bench.grants() == before
+        await bench.say(wish(0, "b"))
+        assert [one.drain for one in (await bench.newest("b")).replicas] == [True]
+
+
+async def test_an_override_ends_without_any_event(bench: Bench) -> None:
+    """The clock alone brings the wish back when a person's number runs out."""
+    await bench.say(node(), declared(override=Override(replicas=2, until=bench.clock.now() + 30)), wish(1))
+    async with running(bench.allocator):
+        await settle()
+        assert (await bench.newest()).wished == 2
+        await bench.clock.advance(29)
+        assert (await bench.newest()).wished == 2
+        await bench.clock.advance(2)
+        assert (await bench.newest()).wished == 1
+
+
+async def test_what_an_engine_says_decides_who_drains(bench: Bench) -> None:
+    """The replica whose engine runs the fewest requests is the one to go."""
+    await bench.say(node(), declared(), wish(2))
+    async with running(bench.allocator):
+        granted = (await bench.newest()).replicas
+        seen = tuple(
+            ReplicaStatus(
+                replica=one.replica, uid="a-1", revision=1, state=ReplicaState.READY, node="n1",
+                gpus=one.placement.gpus, resources=one.resources, created_at=bench.clock.now(),
+            )
+            for one in granted
+        )  # fmt: skip
+        await bench.say(ReplicasObserved(model="a", uid="a-1", replicas=seen))
+        for index, count in enumerate((0.0, 5.0)):
+            await bench.say(ReplicaMetrics(model="a", replica=f"a-r1-{index}", revision=1, running=count))
+        await bench.say(wish(1))
+        assert [one.replica for one in (await bench.newest()).replicas if one.drain] == ["a-r1-0"]
+
+
+async def test_an_unreadable_declaration_is_counted_and_stops_nothing(bench: Bench) -> None:
+    """A spec of another release leaves its model aside; the others go on."""
+    await bench.say(node(), declared("x", spec={"resources": {"gpus": "many"}}), declared(), wish(1), wish(1, "x"))
+    async with running(bench.allocator):
+        await settle()
+        assert bench.allocator.stats.unreadable == 1
+        assert len(await bench.grants()) == 1
+
+
+async def test_a_closed_log_ends_the_loop(bench: Bench) -> None:
+    """The allocator does not wait for ever on a log that is gone."""
+    async with running(bench.allocator) as task:
+        await bench.log.close()
+        with pytest.raises(LogClosed):
+            await asyncio.wait_for(task, 5)
+
+
+class FullDisk(MemoryEventLog):
+    """A log that cannot be written for a while."""
+
+    broken = False
+
+    async def append(self, events: Sequence[AnyEnvelope]) -> tuple[Position, ...]:
+        if self.broken and isinstance(events[0].data, GrantDecided):
+            raise LogUnavailable("disk full")
+        return await super().append(events)
+
+
+async def test_while_the_log_is_full_nothing_is_lost(bench: Bench) -> None:
+    """A grant that cannot be recorded is tried again, and is recorded once when the log can be written again."""
+    bench.log = log = FullDisk(bench.clock)
+    bench.allocator = bench.new_allocator()
+    await bench.say(node(), declared())
+    async with running(bench.allocator):
+        log.broken = True
+        await bench.say(wish(1))
+        await bench.clock.advance(1)
+        assert await bench.grants() == []
+        await bench.say(wish(2))
+        log.broken = False
+        await bench.clock.advance(10)
+        assert [record.envelope.data.wished for record in await bench.grants()] == [1, 2]
+
+
+async def test_a_wish_is_answered_at_once_among_many_models() -> None:
+    """With 100 models, a wish is granted in the log without waiting on any timer: half of them within 100 ms."""
+    clock = SystemClock()
+    bench = Bench(SimulatedClock())
+    bench.clock = clock  # type: ignore[assignment]  # real time: this is about time
+    bench.log, bench.hands = MemoryEventLog(clock), EventWriter("test/hands", clock)
+    bench.allocator = bench.new_allocator()
+    names = [f"m{index}" for index in range(100)]
+    await bench.log.append([bench.hands.envelope(one) for one in (node(gpus=200, cpu=500), *map(declared, names))])
+    async with running(bench.allocator):
+        subscription = bench.log.subscribe([Topic.GRANTS], Start("end"))
+        batches = aiter(subscription)
+        took = []
+        for name in names:
+            begun = time.perf_counter()
+            await bench.log.append([bench.hands.envelope(wish(1, name))])
+            batch = await asyncio.wait_for(anext(batches), 5)
+            while not batch.records:
+                batch = await asyncio.wait_for(anext(batches), 5)
+            took.append(time.perf_counter() - begun)
+        await subscription.close()
+    assert sorted(took)[50] < 0.1, sorted(took)
