@@ -163,7 +163,7 @@ class Decisions:
             found = [record async for record in read if wanted(record.envelope.data)]
             if len(found) >= limit:
                 break
-        return sorted(found, key=lambda record: record.appended_at, reverse=True)[:limit]
+        return sorted(found, key=lambda record: (record.appended_at, record.position.offset), reverse=True)[:limit]
 
 
 def _scale_body(raw: bytes) -> ScaleBody:

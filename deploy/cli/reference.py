@@ -22,8 +22,8 @@ HEAD: Final = """# The command line
 
 Made by `python -m deploy.cli.reference --write` from the commands; do not edit.
 
-**Exit codes.** 0: done. 1: the answer is no (not found, refused, failed, cannot reach relume). 2: wrong use. 130: stopped
-by Ctrl-C.
+**Exit codes.** 0: done. 1: the answer is no (not found, refused, failed, cannot reach relume). 2: wrong use. 130:
+stopped by Ctrl-C.
 
 **Output.** JSON, YAML and tables go to standard output alone; words for people go to standard error. Tables are plain
 when piped, and without colours when `NO_COLOR` is set.
