@@ -91,7 +91,9 @@ def refusing_to_encode(what: str) -> Iterator[None]:
     """Turn the errors of serializers into Unencodable."""
     try:
         yield
-    except (ValueError, TypeError, OverflowError, OSError) as error:  # OSError: instants beyond the platform's calendar
+    except Unencodable:
+        raise
+    except (ValueError, TypeError, AttributeError, OverflowError, OSError) as error:  # OSError: instants of no calendar
         raise Unencodable(f"{what} cannot be written as JSON: {error}") from error
 
 

@@ -2,9 +2,8 @@
 
 *Durable.* An append returns when its transaction is committed to the write-ahead log (WAL, ``synchronous=NORMAL``). It
 survives the death of the process at any point, ``kill -9`` included, with every acknowledged event there exactly once
-and in order. A power cut or a crash of the kernel leaves a sound file, but may lose the commits that the kernel had not
-yet written to the disk: those since the last checkpoint, which is made after a second without work and every 4 MiB, and
-at most what the kernel keeps to itself (about 30 s on Linux).
+and in order. A power cut or a crash of the kernel leaves a sound file, but may lose the last commits: those since the
+last checkpoint, which is made after a second without work, every 5 s and every 4 MiB of work.
 
 *Full disk.* Appends raise LogUnavailable; offers wait up to their bound, then are dropped and counted; both go on by
 themselves once there is space. The file does not shrink: what is forgotten makes room for what comes.
@@ -31,7 +30,8 @@ from events.adapters.counters import Counters
 from events.adapters.hub import Hub
 from events.adapters.sqlite_file import FileLock
 from events.adapters.sqlite_reader import Page, SqliteReader
-from events.adapters.sqlite_writer import Append, Commit, Outcome, SqliteSettings, Writer
+from events.adapters.sqlite_work import Append, Commit, Outcome
+from events.adapters.sqlite_writer import SqliteSettings, Writer
 from events.adapters.store import Chunk, Place
 from events.clock import Clock
 from events.codec import BinaryEvent, Ignored, Rejected
@@ -89,6 +89,7 @@ class SqliteEventLog:
             self._reader.abandon()
             self._lock.release()
             raise
+        asyncio.wrap_future(self._writer.closed).add_done_callback(self._writer_ended)
         self._hub.start_at(end)
         self._open = True
 
@@ -152,6 +153,8 @@ class SqliteEventLog:
         partitions = range(self._settings.partitions) if query.partition is None else (query.partition,)
         left = query.limit
         for partition in partitions:
+            if left == 0:
+                return
             async for record in self._read_place((str(query.topic), partition), query):
                 if left == 0:
                     return
@@ -199,6 +202,12 @@ class SqliteEventLog:
     def _check_open(self) -> None:
         if not self._open or self._writer.closed.done():
             raise LogClosed("the log is not open")
+
+    def _writer_ended(self, _: asyncio.Future[None]) -> None:
+        """After close nobody waits any more; before, the writer fell over a fault of its own."""
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(LogUnavailable(f"{self._path}: the writer stopped; see its error"))
 
     async def _submit(self, work: Append | Commit) -> tuple[Position, ...]:
         self._check_open()

@@ -136,7 +136,7 @@ class Tables:
         return False
 
     def checkpoint(self, mode: str) -> None:
-        """Bring the WAL into the file: PASSIVE (waits for nobody) or TRUNCATE (also empties the WAL)."""
+        """Bring the WAL into the file; TRUNCATE also empties the WAL."""
         self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
 
     def _sweep_stream(self, stream: int, before: float, most_bytes: int) -> bool:

@@ -19,21 +19,25 @@ from typing import Final
 
 from events.adapters.sqlite_file import connect, connect_writer, prepare
 from events.adapters.sqlite_tables import Row, Tables
-from events.adapters.store import Place
+from events.adapters.sqlite_work import Append, Commit, Group, Outcome
 from events.clock import Clock
 from events.codec import MAX_EVENT_BYTES, Unencodable, encode_structured
 from events.envelope import AnyEnvelope
 from events.log import EventLogError, LogUnavailable, Position, Record, Retention
 from events.partitions import partition_of
-from events.payload import kind_of
+from events.payload import kind_of, refusing_to_encode
 from events.units import Instant, Seconds
 
 logger = logging.getLogger(__name__)
 
 GROUP: Final = 512
-"""Events of one transaction, about: a whole append is never split. 512 take about 15 ms."""
+"""Appended events of one transaction, about: an append is never split."""
+
+OFFERS: Final = 128
+"""Offers of one transaction: an append that comes meanwhile waits for these, about 5 ms."""
 
 CHECKPOINT_BYTES: Final = 4 << 20  # of events written since the last checkpoint: SQLite's own default is 1,000 pages
+CHECKPOINT_EVERY: Final = 5.0  # seconds between checkpoints while something is written: what a power cut may take
 WAL_BYTES: Final = 64 << 20  # a WAL of this size is emptied even if appends must wait for it
 SETTLED: Final = 1.0  # seconds without work after which the WAL is brought into the file
 RETRY_FIRST: Final = 0.05  # seconds until a failed group of offers is tried again; doubled up to RETRY_MOST
@@ -65,46 +69,6 @@ class SqliteSettings:
     """The file never grows beyond this (its WAL comes on top); appends then fail until something is forgotten."""
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
-    """Events to be written together; `token` tells the loop whose they are."""
-
-    token: int
-    events: tuple[AnyEnvelope, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """A group's offsets to be set."""
-
-    token: int
-    group: str
-    offsets: Mapping[Place, int]
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What one transaction came to; told to the loop in one call."""
-
-    records: list[Record] = field(default_factory=list)
-    answers: list[tuple[int, tuple[Position, ...] | Exception]] = field(default_factory=list)
-    offers: int = 0
-    duplicates: int = 0
-    unencodable: int = 0
-    failed: bool = False
-
-
-@dataclass(slots=True)
-class _Group:
-    """Work that goes into one transaction."""
-
-    appends: list[tuple[Append, int]] = field(default_factory=list)  # with the number of rows before
-    commits: list[Commit] = field(default_factory=list)
-    offers: list[AnyEnvelope] = field(default_factory=list)
-    events: list[AnyEnvelope] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
-
-
 class Writer:
     """Started once. `submit` and `offer` are called on the loop's thread; `tell` must be safe to call from this one."""
 
@@ -123,6 +87,7 @@ class Writer:
         self._keeper = ThreadPoolExecutor(1, thread_name_prefix="relume-log-keeper")
         self._checkpoint: Future[None] | None = None
         self._unchecked = 0  # bytes of events since the last checkpoint
+        self._checked_at = 0.0
         self._sweeping = True
         self._swept_at = 0.0
         self._retry: float | None = None
@@ -210,8 +175,8 @@ class Writer:
         self._tell(outcome)
         return not outcome.failed
 
-    def _gather(self) -> _Group:
-        group, count = _Group(), 0
+    def _gather(self) -> Group:
+        group, count = Group(), 0
         while self._work and count < GROUP:
             work = self._work.popleft()
             if isinstance(work, Commit):
@@ -220,12 +185,11 @@ class Writer:
             else:
                 group.appends.append((work, 0))
                 count += len(work.events)
-        while self._offers and count < GROUP:
+        while self._offers and len(group.offers) < OFFERS and count < GROUP:
             group.offers.append(self._offers.popleft())
-            count += 1
         return group
 
-    def _encode(self, group: _Group, outcome: Outcome) -> None:
+    def _encode(self, group: Group, outcome: Outcome) -> None:
         """Turn events into rows. An append that cannot be encoded is answered so, whole; an offer is left out."""
         appends, group.appends = group.appends, []
         for append, _ in appends:
@@ -246,10 +210,12 @@ class Writer:
                 outcome.unencodable += 1
 
     def _row(self, event: AnyEnvelope) -> Row:
-        place = (str(kind_of(event.data).topic), partition_of(event.key, self._settings.partitions))
-        return Row(place, event.key, event.source, event.id, encode_structured(event, self._settings.max_event_bytes))
+        with refusing_to_encode(f"event {event.id}"):
+            raw = encode_structured(event, self._settings.max_event_bytes)
+            place = (str(kind_of(event.data).topic), partition_of(event.key, self._settings.partitions))
+            return Row(place, event.key, event.source, event.id, raw)
 
-    def _store(self, group: _Group, outcome: Outcome) -> None:
+    def _store(self, group: Group, outcome: Outcome) -> None:
         if self._tables is None:
             self._tables = self._reopen()
         before = self._tables.next_offset
@@ -278,7 +244,7 @@ class Writer:
             connection.close()
             raise
 
-    def _fail(self, group: _Group, outcome: Outcome, error: sqlite3.Error) -> None:
+    def _fail(self, group: Group, outcome: Outcome, error: sqlite3.Error) -> None:
         """Tell the appenders; keep the offers for another try."""
         outcome.failed = True
         outcome.offers = outcome.unencodable = 0  # they are encoded again
@@ -304,13 +270,19 @@ class Writer:
     # Upkeep.
 
     def _note_written(self, size: int) -> None:
+        now = self._clock.now()
         self._unchecked += size
-        if self._unchecked >= CHECKPOINT_BYTES and (self._checkpoint is None or self._checkpoint.done()):
-            self._unchecked = 0
-            self._checkpoint = self._keeper.submit(self._checkpoint_aside)
+        if self._unchecked >= CHECKPOINT_BYTES or now - self._checked_at >= CHECKPOINT_EVERY:
+            self._start_checkpoint(now)
             self._empty_large_wal()
-        if self._clock.now() - self._swept_at >= self._settings.sweep_every:
+        if now - self._swept_at >= self._settings.sweep_every:
             self._sweep()  # never idle: one small step after each group
+
+    def _start_checkpoint(self, now: float) -> None:
+        """At most one at a time, aside: its waits for the disk hold up no append."""
+        if self._checkpoint is None or self._checkpoint.done():
+            self._unchecked, self._checked_at = 0, now
+            self._checkpoint = self._keeper.submit(self._checkpoint_aside)
 
     def _checkpoint_aside(self) -> None:
         """In the keeper's thread: copy the WAL into the file while the writer goes on."""
@@ -330,8 +302,7 @@ class Writer:
     def _keep_up(self) -> None:
         """What an idle moment is used for."""
         if self._unchecked:
-            self._unchecked = 0
-            self._upkeep(lambda tables: tables.checkpoint("PASSIVE"))
+            self._start_checkpoint(self._clock.now())
         self._sweep()
 
     def _sweep(self) -> None:
@@ -351,7 +322,7 @@ class Writer:
         try:
             step(self._tables)
         except sqlite3.Error as error:
-            logger.warning("%s: upkeep put off: %s", self._path, error)
+            logger.log(logging.DEBUG if self._failing else logging.WARNING, "%s: upkeep put off: %s", self._path, error)
 
     def _shut(self) -> None:
         self._keeper.shutdown()

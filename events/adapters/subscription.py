@@ -85,7 +85,10 @@ class LocalSubscription:
             return
         for place in gone:
             del self._readings[place]
-        self._revoked.extend(gone)
+            if place in self._assigned:
+                self._assigned.remove(place)  # came and went before anybody was told
+            elif place not in self._revoked:
+                self._revoked.append(place)
         self._buffer = deque(record for record in self._buffer if _place(record) in self._readings)
         self.wake()
 

@@ -1,0 +1,51 @@
+"""What passes between the loop and the writer thread of the SQLite log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from events.adapters.sqlite_tables import Row
+from events.adapters.store import Place
+from events.envelope import AnyEnvelope
+from events.log import Position, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Events to be written together; `token` tells the loop whose they are."""
+
+    token: int
+    events: tuple[AnyEnvelope, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A group's offsets to be set."""
+
+    token: int
+    group: str
+    offsets: Mapping[Place, int]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one transaction came to; told to the loop in one call."""
+
+    records: list[Record] = field(default_factory=list)
+    answers: list[tuple[int, tuple[Position, ...] | Exception]] = field(default_factory=list)
+    offers: int = 0
+    duplicates: int = 0
+    unencodable: int = 0
+    failed: bool = False
+
+
+@dataclass(slots=True)
+class Group:
+    """Work that goes into one transaction."""
+
+    appends: list[tuple[Append, int]] = field(default_factory=list)  # with the number of rows before
+    commits: list[Commit] = field(default_factory=list)
+    offers: list[AnyEnvelope] = field(default_factory=list)
+    events: list[AnyEnvelope] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
