@@ -81,6 +81,7 @@ class LocalCluster:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stale_killed = 0
         self._caught_up = asyncio.Event()
+        self._wired = False
         self._cards: CardsObserved | None = None
         self._prober: HttpProber
         self._reconciler: Reconciler
@@ -126,6 +127,7 @@ class LocalCluster:
             prober=self._prober, engine_for=engine_for,
             real_cards=frozenset(card.id for card in cards.cards if not card.virtual),
         )  # fmt: skip
+        self._wired = True
         self._reconciler = Reconciler(tools, self._view, self._alarms, self._publisher, self._spawn)
         self._care = Care(self._clock, settings, self._prober, self._reconciler.replicas, self._publisher.news)
 
@@ -141,8 +143,10 @@ class LocalCluster:
 
         A replica that is drained (`replica.drained`) goes at once; with bound 0 none is waited for. The log must be
         open until this returns: the last states are written to it. What a driver holds in the kernel is waited for
-        15 s and then left, which the log says.
+        15 s and then left, which the log says. Also right after a start that failed, or a stop.
         """
+        if not self._wired:
+            return
         self._reconciler.close()
         for replica in self._reconciler.replicas():
             if replica.state is ReplicaState.READY and bound > 0:
@@ -162,7 +166,7 @@ class LocalCluster:
                 await self._publisher.wait_idle()
         except TimeoutError:
             _log.warning("the last states of the replicas could not be written")
-        tasks = list(self._tasks)
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

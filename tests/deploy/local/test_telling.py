@@ -1,0 +1,197 @@
+"""Publishing, alarms, places, following: what waits, and how long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+from deploy.local.alarms import Alarms
+from deploy.local.following import follow
+from deploy.local.places import Places
+from deploy.local.publisher import Publisher
+from events.adapters.memory import MemoryEventLog
+from events.clock import SimulatedClock, settle
+from events.envelope import AnyEnvelope
+from events.log import Batch, LogUnavailable, Position, Query, Start
+from events.names import ModelName, Topic
+from events.types.metrics import ReplicaMetrics
+from events.types.replicas import ReplicasObserved
+from events.units import Instant, Seconds
+from events.writer import EventWriter
+
+A, B, C = ModelName("a"), ModelName("b"), ModelName("c")
+
+
+class Faulty(MemoryEventLog):
+    """A log that cannot be written or offered to while it is told so."""
+
+    down = False
+
+    async def append(self, events: Sequence[AnyEnvelope]) -> tuple[Position, ...]:
+        if self.down:
+            raise LogUnavailable("disk full")
+        return await super().append(events)
+
+    def offer(self, envelope: AnyEnvelope) -> bool:
+        return not self.down and super().offer(envelope)
+
+
+class Told:
+    """A publisher of numbers, in `failures`, over a log that may fail."""
+
+    def __init__(self) -> None:
+        self.clock = SimulatedClock()
+        self.log = Faulty(self.clock)
+        self.numbers = {A: 0, B: 0}
+        self.publisher = Publisher(self.log, EventWriter("relume/test", self.clock), self.clock, self.make)
+
+    def make(self, name: ModelName) -> tuple[ReplicasObserved, None]:
+        return ReplicasObserved(model=name, uid="u", replicas=(), failures=self.numbers[name]), None
+
+    def change(self, name: ModelName, number: int) -> None:
+        self.numbers[name] = number
+        self.publisher.mark(name)
+
+    async def seen(self) -> list[tuple[str, int]]:
+        records = [record.envelope.data async for record in self.log.read(Query(topic=Topic.REPLICAS))]
+        return [(data.model, data.failures) for data in records]
+
+
+async def test_changes_become_one_record() -> None:
+    """Many changes before the task gets to it are one state, the newest; the same state is not told again."""
+    told = Told()
+    running = asyncio.create_task(told.publisher.run())
+    for number in range(5):
+        told.change(A, number)
+    told.change(B, 7)
+    await told.publisher.wait_idle()
+    assert await told.seen() == [("a", 4), ("b", 7)]
+    told.change(A, 4)
+    await told.publisher.wait_idle()
+    assert len(await told.seen()) == 2
+    running.cancel()
+
+
+async def test_log_is_away_for_a_while() -> None:
+    """While the log cannot be written nothing is lost but the states in between, and tries have growing pauses."""
+    told = Told()
+    told.log.down = True
+    running = asyncio.create_task(told.publisher.run())
+    told.change(A, 1)
+    for _ in range(100):
+        await told.clock.advance(1.0)
+    assert 15 < told.publisher.failed_appends < 30
+    told.change(A, 2)
+    told.change(B, 3)
+    told.log.down = False
+    await told.clock.advance(5.0)
+    assert sorted(await told.seen()) == [("a", 2), ("b", 3)]
+    running.cancel()
+
+
+def test_news_may_be_dropped() -> None:
+    """News that the log does not take is counted, and nobody waits."""
+    told = Told()
+    told.publisher.news(ReplicaMetrics(model="a", replica="a-r1-0", revision=1))
+    told.log.down = True
+    told.publisher.news(ReplicaMetrics(model="a", replica="a-r1-0", revision=1))
+    assert told.publisher.dropped_news == 1
+
+
+async def rung(alarms: Alarms) -> tuple[list[ModelName], asyncio.Task[None]]:
+    """The models for which it has rung, and the task that listens."""
+    heard: list[ModelName] = []
+
+    async def listen() -> None:
+        async for name in alarms.rings():
+            heard.append(name)  # noqa: PERF401 - the list is watched while it grows
+
+    task = asyncio.create_task(listen())
+    await settle()
+    return heard, task
+
+
+async def test_alarms_ring_in_time() -> None:
+    """Each model's newest instant counts; earlier ones that come later wake in time; none means none."""
+    clock = SimulatedClock(0.0)
+    alarms = Alarms(clock)
+    heard, task = await rung(alarms)
+    for name, at in ((A, 10.0), (B, 20.0), (C, 5.0), (A, 12.0), (C, None), (B, 3.0)):
+        alarms.set(name, None if at is None else Instant(at))
+    await clock.advance(2.9)
+    assert heard == []
+    await clock.advance(0.2)
+    assert heard == [B]
+    await clock.advance(7.0)
+    assert heard == [B]
+    await clock.advance(2.0)
+    assert heard == [B, A]
+    task.cancel()
+
+
+async def test_alarms_stay_small() -> None:
+    """Instants that are replaced over and over do not pile up."""
+    alarms = Alarms(SimulatedClock(0.0))
+    for number in range(10_000):
+        alarms.set(A, Instant(1000.0 + number % 7))
+    assert len(alarms._heap) < 100
+
+
+async def test_places() -> None:
+    """Starts wait for a place in order; a place is given back once, by its holder or at its bound."""
+    clock = SimulatedClock(0.0)
+    places = Places(1, Seconds(10.0), clock)
+    first = await places.take()
+    assert places.full
+    second = asyncio.create_task(places.take())
+    await clock.advance(9.9)
+    assert not second.done()
+    await clock.advance(0.2)
+    assert second.done()
+    first.give_back()  # too late: it has no place any more
+    assert places.full
+    second.result().give_back()
+    second.result().give_back()
+    assert not places.full
+    await places.take()
+    assert places.full
+
+
+async def test_following_survives_the_log() -> None:
+    """When the log cannot be read it is read again from its newest values, a second later."""
+
+    class Broken:
+        """A subscription that delivers one batch and fails, or ends."""
+
+        def __init__(self, fails: bool) -> None:
+            self.fails = fails
+            self.closed = False
+
+        async def batches(self) -> AsyncIterator[Batch]:
+            yield Batch(records=(), caught_up=True)
+            if self.fails:
+                raise LogUnavailable("away")
+
+        def __aiter__(self) -> AsyncIterator[Batch]:
+            return self.batches()
+
+        async def commit(self, positions: Iterable[Position]) -> None:
+            raise AssertionError
+
+        async def close(self) -> None:
+            self.closed = True
+
+    subscriptions = [Broken(True), Broken(True), Broken(False)]
+    given = iter(subscriptions)
+    clock = SimulatedClock()
+    log = MemoryEventLog(clock)
+    log.subscribe = lambda *_: next(given)  # type: ignore[assignment,method-assign,misc]  # the log under test fails
+    batches: list[Batch] = []
+    task = asyncio.create_task(follow(log, clock, [Topic.GRANTS], Start(at="newest_per_key"), batches.append))
+    await settle()
+    await clock.advance(1.0)
+    assert len(batches) == 2
+    await clock.advance(1.0)
+    await asyncio.wait_for(task, 1.0)
+    assert len(batches) == 3
+    assert all(subscription.closed for subscription in subscriptions)
