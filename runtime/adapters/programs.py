@@ -25,4 +25,4 @@ def program(module: str, flags: Mapping[str, object]) -> Launch:
         argv.append(f"--{name}")
         if value is not True:
             argv.append(str(value))
-    return Launch(argv=tuple(argv), env={"PYTHONPATH": _ROOT, "PYTHONUNBUFFERED": "1"})
+    return Launch(argv=tuple(argv), env={"PYTHONPATH": _ROOT})

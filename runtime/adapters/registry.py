@@ -24,11 +24,5 @@ def engine_for(engine_type: EngineType) -> Engine:
 
 
 def options_model(engine_type: EngineType) -> type[Spec]:
-    """The pydantic model of that engine's options: their JSON Schema, defaults and descriptions."""
+    """The pydantic model of that engine's options: it checks them, and has their defaults and JSON Schema."""
     return _ENGINES[engine_type][1]
-
-
-def validate_options(engine_type: EngineType, options: Mapping[str, object]) -> Spec:
-    """The options, checked and with their defaults; pydantic's ValidationError says where (below
-    ``spec.engine.options``) and what is wrong."""
-    return options_model(engine_type).model_validate(dict(options))

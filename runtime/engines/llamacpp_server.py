@@ -98,6 +98,7 @@ def serve(args: argparse.Namespace, weights: Path) -> None:
     params.ui = False
     params.cors_origins = ""  # replicas are asked by the gateway, never by a page in a browser
     params.cache_ram_mib = args.prompt_cache_mib
+    params.cache_idle_slots = args.prompt_cache_mib > 0
     params.sse_ping_interval = args.sse_ping or -1
     params.verbosity = args.log_verbosity
     params.load_mode = xllamacpp.llama_load_mode.LLAMA_LOAD_MODE_NONE if args.no_mmap else params.load_mode

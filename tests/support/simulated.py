@@ -53,8 +53,8 @@ class Client:
         return (await self.get(f"/stats{query}")).parsed
 
     async def until(self, **wanted: object) -> dict:
-        """The stats once they have these values; fails after five seconds."""
-        async with asyncio.timeout(5):
+        """The stats once they have these values; fails after twenty seconds."""
+        async with asyncio.timeout(20):
             while True:
                 stats = await self.stats()
                 if all(stats[key] == value for key, value in wanted.items()):

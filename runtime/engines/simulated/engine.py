@@ -164,7 +164,7 @@ class Run:
         self._index = 0
         self._opened = False
         self._break_at = -1
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
 
     def begin(self) -> None:
         """It has a slot: the first token is due after its delay."""
@@ -190,7 +190,11 @@ class Run:
             self._engine.counts.abandoned += 1
 
     def _sleep(self) -> None:
-        self._timer = self._engine.loop.call_at(self._due, self._tick)
+        loop = self._engine.loop
+        if self._due <= loop.time():  # without the millisecond that a timer of uvloop takes at least
+            self._timer = loop.call_soon(self._tick)
+        else:
+            self._timer = loop.call_at(self._due, self._tick)
 
     def _tick(self) -> None:
         if self._work.stream:

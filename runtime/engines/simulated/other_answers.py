@@ -82,6 +82,16 @@ def images(body: Mapping[str, object], created: int) -> dict[str, object]:
     return {"created": created, "data": [image] * count}
 
 
+def speech(body: Mapping[str, object], words: int) -> bytes:
+    """The answer to /v1/audio/speech: a WAV file with a tenth of a second of silence for each word."""
+    if not isinstance(body.get("input"), str):
+        raise BadRequest("input must be a string", "input")
+    rate = 8000  # one byte a sample, one channel
+    data = b"\x80" * (words * rate // 10)
+    layout = struct.pack("<4sIHHIIHH4sI", b"fmt ", 16, 1, 1, rate, rate, 1, 8, b"data", len(data))
+    return struct.pack("<4sI4s", b"RIFF", 4 + len(layout) + len(data), b"WAVE") + layout + data
+
+
 def infer(body: Mapping[str, object], model: str) -> dict[str, object]:
     """The answer to KServe v2's infer: each input again as an output."""
     inputs = body.get("inputs")

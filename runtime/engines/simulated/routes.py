@@ -22,7 +22,7 @@ from runtime.engines.simulated.answers import (
 from runtime.engines.simulated.engine import Engine, Work, error_body
 from runtime.engines.simulated.formats import JSON, Chat, Completion, Fixed, Format, Responses
 from runtime.engines.simulated.http import Exchange
-from runtime.engines.simulated.other_answers import embeddings, form_fields, images, infer, rerank
+from runtime.engines.simulated.other_answers import embeddings, form_fields, images, infer, rerank, speech
 from runtime.engines.simulated.settings import PROBE, Mode
 
 _KSERVE = re.compile(r"^/v2/models/([^/]+)(?:/versions/[^/]+)?(/infer|/ready|)$")
@@ -31,7 +31,11 @@ _READY_PATHS = ("/health", "/health/ready", "/ready", "/ping", "/v2/health/ready
 
 
 class NotFound(Exception):
-    """No such path or model; the text says which."""
+    """No such path or model; the text says which, `code` is OpenAI's."""
+
+    def __init__(self, message: str, code: str = "not_found") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class Routes:
@@ -52,6 +56,7 @@ class Routes:
             "/v1/rerank": self._rerank,
             "/rerank": self._rerank,
             "/v1/images/generations": self._images,
+            "/v1/audio/speech": self._speech,
         }
         self._gets: Mapping[str, Callable[[Exchange], None]] = {
             "/v1/models": self._models,
@@ -67,7 +72,7 @@ class Routes:
         try:
             self._route(exchange)
         except NotFound as error:
-            self._error(exchange, 404, str(error), "model_not_found", None)
+            self._error(exchange, 404, str(error), error.code, None)
         except BadRequest as error:
             self._error(exchange, 400, str(error), "invalid_request_error", error.param)
 
@@ -88,7 +93,7 @@ class Routes:
         return None
 
     def _work(self, exchange: Exchange) -> Work:
-        if exchange.path == "/v1/audio/transcriptions":
+        if exchange.path in ("/v1/audio/transcriptions", "/v1/audio/translations"):
             return self._transcription(exchange)
         post = self._posts.get(exchange.path)
         if post is not None:
@@ -139,6 +144,11 @@ class Routes:
     def _images(self, exchange: Exchange, body: dict[str, object]) -> Work:
         self._named(body)
         return self._fixed(exchange, orjson.dumps(images(body, self._now())), count_tokens(str(body["prompt"])))
+
+    def _speech(self, exchange: Exchange, body: dict[str, object]) -> Work:
+        self._named(body)
+        tokens = count_tokens(str(body.get("input", "")))
+        return self._fixed(exchange, speech(body, tokens), tokens, "audio/wav")
 
     def _transcription(self, exchange: Exchange) -> Work:
         fields = form_fields(exchange.headers.get("content-type", ""), exchange.body)
@@ -216,7 +226,7 @@ class Routes:
 
     def _model(self, name: str) -> str:
         if self._settings.strict_model and name not in self._settings.names:
-            raise NotFound(f"the model {name!r} does not exist")
+            raise NotFound(f"the model {name!r} does not exist", "model_not_found")
         return name
 
     def _identity(self, prefix: str) -> str:

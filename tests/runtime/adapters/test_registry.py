@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from events.names import ModelName, ReplicaName
-from runtime.adapters.registry import engine_for, options_model, validate_options
+from runtime.adapters.registry import engine_for, options_model
 from runtime.ports import Engine, LaunchRequest
 from runtime.spec import EngineType
 
@@ -111,14 +111,14 @@ def test_each_option_is_described_in_the_schema(engine_type: EngineType) -> None
 def test_unknown_options_are_refused_with_their_path(engine_type: EngineType) -> None:
     """Not passed over in silence."""
     with pytest.raises(ValidationError) as caught:
-        validate_options(engine_type, {**BASE[engine_type], "treads": 1})
+        options_model(engine_type).model_validate({**BASE[engine_type], "treads": 1})
     assert [error["loc"] for error in caught.value.errors()] == [("treads",)]
 
 
 @pytest.mark.parametrize("engine_type", EngineType)
 def test_checked_options_launch(engine_type: EngineType) -> None:
     """What validates can be launched, with all there is about it in a command line."""
-    validate_options(engine_type, BASE[engine_type])
+    options_model(engine_type).model_validate(BASE[engine_type])
     launch = engine_for(engine_type).launch(wanted(BASE[engine_type]))
     assert all(isinstance(part, str) for part in launch.argv)
     assert "4000" in launch.argv

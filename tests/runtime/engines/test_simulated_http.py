@@ -137,3 +137,29 @@ async def test_a_client_that_does_not_read_stops_its_own_stream_only() -> None:
             while b"[DONE]" not in got[-200:]:
                 got += await reader.read(1 << 20)
         await engine.until(running=0, finished=2)
+
+
+async def test_a_request_that_comes_byte_by_byte_is_understood() -> None:
+    """The parser keeps what it has."""
+    async with simulated("--mode", "echo") as engine, asyncio.timeout(20), connected(engine) as (reader, writer):
+        for byte in post("/v1/completions", completion(), "connection: close\r\n"):
+            writer.write(bytes([byte]))
+            await writer.drain()
+        assert b'"text":"one two three"' in await reader.read()
+
+
+async def test_clients_that_leave_at_any_byte_leave_nothing_behind() -> None:
+    """No slot stays busy and no connection open."""
+    flags = ("--time-to-first-token", "20ms", "--inter-token-latency", "20ms", "--max-num-seqs", "500")
+    async with simulated(*flags) as engine:
+        whole = post("/v1/completions", completion(stream=True, max_tokens=50))
+        for size in range(0, len(whole) + 1, 7):
+            async with connected(engine) as (reader, writer):
+                writer.write(whole[:size])
+                await writer.drain()
+        for size in range(1, 1500, 100):
+            async with connected(engine) as (reader, writer):
+                writer.write(whole)
+                await reader.readexactly(size)
+        stats = await engine.until(running=0, waiting=0)
+        assert stats["cancelled"] == stats["total"] >= 15

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import wave
 from collections.abc import AsyncIterator
 
 import openai
@@ -101,6 +102,13 @@ async def test_embeddings_are_unit_vectors(client: openai.AsyncOpenAI) -> None:
     assert sum(value * value for value in first) == pytest.approx(1.0, abs=1e-5)
     plain = await client.embeddings.create(model="sim", input="a", dimensions=8, encoding_format="float")
     assert plain.data[0].embedding == pytest.approx(first, abs=1e-6)
+
+
+async def test_speech_is_a_wav_file(client: openai.AsyncOpenAI) -> None:
+    """A tenth of a second a word."""
+    spoken = await client.audio.speech.create(model="sim", voice="any", input="one two three")
+    with wave.open(io.BytesIO(spoken.content)) as sound:
+        assert sound.getnframes() / sound.getframerate() == pytest.approx(0.3)
 
 
 async def test_completions_images_and_transcriptions(client: openai.AsyncOpenAI) -> None:
