@@ -25,11 +25,11 @@ class HoldSpec(Spec):
 class ColdStartSpec(Spec):
     """What a request that finds no replica may expect."""
 
-    sla: Duration = 3.0
+    sla: Annotated[Duration, Field(gt=0)] = 3.0
     """The promise: arrival to first byte when the model has to start."""
     hold: HoldSpec = HoldSpec()
     """Bounds of the hold queue."""
-    heartbeat: Duration | None = None
+    heartbeat: Annotated[Duration, Field(gt=0)] | None = None
     """Send held streams an SSE comment this often (phase and ETA); commits the status 200. Absent: never."""
 
     def resolve(self) -> ColdStartPolicy:

@@ -33,11 +33,11 @@ class EngineSpec(Spec):
 class TimeoutsSpec(Spec):
     """Budgets of one request, from its dispatch to a replica. (Time in the hold queue is `coldStart.hold.maxWait`.)"""
 
-    first_byte: Duration = 60.0
+    first_byte: Annotated[Duration, Field(gt=0)] = 60.0
     """Longest wait for the first byte of the answer."""
-    idle: Duration = 120.0
+    idle: Annotated[Duration, Field(gt=0)] = 120.0
     """Longest silence between two bytes of the answer."""
-    total: Duration = 600.0
+    total: Annotated[Duration, Field(gt=0)] = 600.0
     """Longest whole answer; a replica that is not done by then is suspect and is replaced."""
 
     def resolve(self) -> Timeouts:

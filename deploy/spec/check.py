@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, get_args
@@ -14,6 +15,12 @@ from deploy.spec.problem import SpecProblem, SpecRefused, path_text
 from runtime.adapters.registry import options_model
 from runtime.spec import EngineSpec, EngineType
 
+_STAND_INS: dict[tuple[str | int, ...], dict[str, object]] = {
+    ("metadata", "name"): {"name": "stand-in"},
+    ("spec", "engine", "type"): {"type": EngineType.SIMULATED, "options": {}},  # it has no rules between fields
+}
+"""What stands in for a wrong field that is needed, while the rules between the other fields are tried."""
+
 KINDS = ("Model",)
 LATER_KINDS = ("TrainingJob",)
 """Kinds of the plan that this version does not have."""
@@ -22,7 +29,7 @@ Loc = tuple[str | int, ...]
 
 _TYPES = {
     "string_type": ("must be text", "put it in quotes"),
-    "int_type": ("must be a whole number", "write digits only"),
+    "int_type": ("must be a whole number", "write digits only, without quotes, point or unit"),
     "int_parsing": ("must be a whole number", "write digits only"),
     "int_from_float": ("must be a whole number", "write it without a fraction"),
     "float_type": ("must be a number", "write digits, without quotes or units"),
@@ -61,9 +68,14 @@ def check(document: object) -> Model:
     if problems:
         raise SpecRefused(problems)
     try:
-        return Model.model_validate(document)
+        return _validated(document)
     except ValidationError as error:
         raise SpecRefused(_all_problems(document, error)) from None
+
+
+def _validated(document: object) -> Model:
+    """As JSON, strictly: ``"4"`` is no number and ``true`` no 1, while lists and names of enums are what they are."""
+    return Model.model_validate_json(json.dumps(document), strict=True)
 
 
 def _head_problems(document: object) -> Iterator[SpecProblem]:
@@ -85,6 +97,9 @@ def _head_problems(document: object) -> Iterator[SpecProblem]:
 def _all_problems(document: object, error: ValidationError) -> list[SpecProblem]:
     """The problems of the fields, and the broken rules between those fields that are right."""
     found = error.errors(include_url=False)
+    if found[0]["type"] == "json_invalid":  # a lone surrogate, or nesting deeper than any declaration
+        rule = f"it cannot be read: {found[0]['msg'].removeprefix('Invalid JSON: ')}"
+        return [SpecProblem("", None, rule, "remove escapes such as \\ud800, and nest less")]
     rules: Sequence[Any] = []
     if any(one["type"] != CROSS_FIELD for one in found):
         rules = _rules_without(document, [one["loc"] for one in found])
@@ -95,15 +110,17 @@ def _all_problems(document: object, error: ValidationError) -> list[SpecProblem]
 def _rules_without(document: object, wrong: Sequence[Loc]) -> list[Any]:
     """The rules between fields that are broken when the fields at `wrong` are left out (their defaults stand in)."""
     pruned = copy.deepcopy(document)
+    left_out: set[str] = set()
     for _ in range(len(wrong) + 3):  # leaving one out may break another; a field that is needed and missing stays so
+        left_out.update(map(path_text, wrong))
         _leave_out(pruned, wrong)
         try:
-            Model.model_validate(pruned)
+            _validated(pruned)
         except ValidationError as error:
             found = error.errors(include_url=False)
             wrong = [one["loc"] for one in found if one["type"] != CROSS_FIELD]
             if not wrong:
-                return list(found)
+                return [one for one in found if one["ctx"]["beside"] not in left_out]
         else:
             break
     return []
@@ -116,8 +133,8 @@ def _leave_out(document: Any, wrong: Sequence[Loc]) -> None:
             parent = parent[part] if _has(parent, part) else None
         if isinstance(parent, dict):
             parent.pop(loc[-1], None)
-        if loc == ("spec", "engine", "type") and isinstance(parent, dict):
-            parent.update(type=EngineType.SIMULATED, options={})  # the engine without rules of its own
+        if loc in _STAND_INS and isinstance(parent, dict):
+            parent |= _STAND_INS[loc]
 
 
 def _has(parent: Any, part: str | int) -> bool:
@@ -129,7 +146,8 @@ def _has(parent: Any, part: str | int) -> bool:
 def _problem(document: object, error: Any) -> SpecProblem:
     kind, loc, context = error["type"], _real(document, error["loc"]), error.get("ctx", {})
     rule, remedy = _words(document, kind, loc, {**context, "msg": error["msg"]})
-    value = None if kind == "missing" else error["input"]
+    written = _at(document, loc)
+    value = None if kind == "missing" else error["input"] if written is None else written
     return SpecProblem(path_text(loc), value, rule, remedy)
 
 
@@ -163,10 +181,15 @@ def _words(document: object, kind: str, loc: Loc, context: Mapping[str, Any]) ->
         case _ if kind in _TYPES:
             words = _TYPES[kind]
         case _ if kind in _BOUNDS:
-            words = _BOUNDS[kind][0].format(**context), _BOUNDS[kind][1].format(**context)
+            numbers = {name: _plain(number) for name, number in context.items()}
+            words = _BOUNDS[kind][0].format(**numbers), _BOUNDS[kind][1].format(**numbers)
         case _:
             words = _sentence(str(context["msg"]))
     return words
+
+
+def _plain(number: object) -> object:
+    return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
 def _sentence(message: str) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from typing import Annotated, Literal, Self
 
@@ -24,7 +25,7 @@ POLICIES = ("relume",)
 """The scaling policies that a model may name."""
 
 CROSS_FIELD = "cross_field"
-"""The type of errors about several fields together; their context holds `rule` and `remedy`."""
+"""The type of errors about several fields together; their context holds `rule`, `remedy` and `beside`."""
 
 ALIAS_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:-]*(/[A-Za-z0-9][A-Za-z0-9._:-]*)*$"
 """Names as hubs and clients write them: ``gpt-4o``, ``HuggingFaceTB/SmolLM2-135M-Instruct``."""
@@ -90,7 +91,7 @@ class SloSpec(Spec):
 def _engine_with_options(engine: EngineSpec) -> EngineSpec:
     """Let the engine check its own options, and keep them as it writes them (``0.5s`` becomes ``500ms``)."""
     try:
-        checked = options_model(engine.type).model_validate(engine.options)
+        checked = options_model(engine.type).model_validate_json(json.dumps(engine.options), strict=True)
     except ValidationError as error:
         details = [_below(("options",), one) for one in error.errors(include_url=False)]
         raise ValidationError.from_exception_data("options", details) from None
@@ -173,8 +174,9 @@ class Model(Spec):
         )
 
 
-def _broken(path: tuple[str | int, ...], value: object, rule: str, remedy: str) -> InitErrorDetails:
-    words = {"rule": rule, "remedy": remedy}
+def _broken(path: tuple[str | int, ...], value: object, rule: str, remedy: str, beside: str = "") -> InitErrorDetails:
+    """A broken rule; `beside` is the other field that it is about."""
+    words = {"rule": rule, "remedy": remedy, "beside": beside}
     return InitErrorDetails(type=PydanticCustomError(CROSS_FIELD, "{rule}; {remedy}", words), loc=path, input=value)
 
 
@@ -190,7 +192,7 @@ def _scaling_rules(spec: ModelSpec) -> list[InitErrorDetails]:
     if scaling.target is not None and scaling.target > spec.slots:
         rule = f"target is above slots ({spec.slots}): no replica could ever carry it"
         remedy = f"write {spec.slots} or less, or raise spec.slots"
-        broken.append(_broken(("spec", "scaling", "target"), scaling.target, rule, remedy))
+        broken.append(_broken(("spec", "scaling", "target"), scaling.target, rule, remedy, "spec.slots"))
     if scaling.policy not in POLICIES:
         rule = "there is no policy of this name"
         broken.append(_broken(("spec", "scaling", "policy"), scaling.policy, rule, f"write {' or '.join(POLICIES)}"))
@@ -204,7 +206,7 @@ def _time_rules(spec: ModelSpec) -> list[InitErrorDetails]:
         if field in timeouts.model_fields_set and seconds > timeouts.total:
             rule = f"{name} is longer than timeouts.total, so it can never run out"
             remedy = "make it shorter, or timeouts.total longer"
-            broken.append(_broken(("spec", "timeouts", name), seconds, rule, remedy))
+            broken.append(_broken(("spec", "timeouts", name), seconds, rule, remedy, "spec.timeouts.total"))
     for field, name in (("time_to_first_token", "timeToFirstToken"), ("latency", "latency")):
         promised = getattr(spec.slo, field).resolve()
         for (low, less), (high, more) in pairwise(promised):

@@ -67,6 +67,9 @@ def _models(roots: list[type[BaseModel]]) -> Iterator[type[BaseModel]]:
 def _describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
     """Write defaults as YAML would say them, and drop what says nothing."""
     schema.pop("title", None)
+    for prop in schema["properties"].values():
+        if "patternProperties" in prop:  # the keys have a form, and no others are allowed
+            prop["additionalProperties"] = False
     for name, field in model.model_fields.items():
         prop = schema["properties"][str(field.alias or name)]
         prop.pop("title", None)

@@ -27,6 +27,10 @@ MAX_DEPTH = 64
 Path = tuple[str | int, ...]
 
 _TAG = "tag:yaml.org,2002:"
+_TAGS = frozenset(
+    _TAG + name for name in ("map", "seq", "str", "null", "bool", "int", "float", "timestamp", "value", "merge")
+)
+"""What plain YAML may be; the last three are words to us. Other tags are refused, and nothing is ever constructed."""
 _INTEGER = re.compile(r"^[-+]?(0o[0-7]+|0x[0-9a-fA-F]+|[0-9]+)$")
 _FLOAT = re.compile(r"^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$")
 _WORDS: dict[str, bool | None] = {
@@ -111,6 +115,9 @@ class _Reader:
         if len(path) > MAX_DEPTH:
             raise _TooMuchError(f"it is nested deeper than {MAX_DEPTH} levels")
         self._tree.lines.setdefault(path, node.start_mark.line + 1)
+        if node.tag not in _TAGS:
+            self._problem(node, path, None, f"the tag {node.tag} is not understood", "leave the tag out")
+            return None
         if isinstance(node, MappingNode):
             return self._mapping(node, path)
         if isinstance(node, SequenceNode):
@@ -135,9 +142,6 @@ class _Reader:
     def _scalar(self, node: ScalarNode, path: Path) -> object:
         text, tag = str(node.value), str(node.tag)
         if tag == _TAG + "str":
-            return text
-        if not tag.startswith(_TAG):
-            self._problem(node, path, text, f"the tag {tag} is not understood", "leave the tag out")
             return text
         return self._plain(node, text, path)
 

@@ -1,0 +1,69 @@
+"""Documents for tests of the declaration: the smallest, and one that says everything."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+Document = dict[str, Any]
+
+
+def smallest(name: str = "echo") -> Document:
+    """A document with nothing but what is needed."""
+    return {
+        "apiVersion": "relume.dev/v1alpha1",
+        "kind": "Model",
+        "metadata": {"name": name},
+        "spec": {"engine": {"type": "simulated"}},
+    }
+
+
+FULL: Document = {
+    "apiVersion": "relume.dev/v1alpha1",
+    "kind": "Model",
+    "metadata": {"name": "full", "labels": {"team": "search"}, "annotations": {"relume.dev/note": "by hand"}},
+    "spec": {
+        "engine": {"type": "llamacpp", "options": {"contextPerSlot": 4096, "threads": 2}},
+        "weights": {"uri": "file:///models/full.gguf"},
+        "resources": {"gpus": 1, "cpu": 2.5, "memory": "16Gi"},
+        "priority": 120,
+        "slots": 8,
+        "scaling": {
+            "minReplicas": 1, "maxReplicas": 5, "target": 6, "keepAlive": "7m", "stableWindow": "90s",
+            "panicWindow": "9s", "policy": "relume",
+        },
+        "coldStart": {
+            "sla": "4s", "hold": {"maxRequests": 500, "maxBytes": "32Mi", "maxWait": "3m"}, "heartbeat": "6s",
+        },
+        "timeouts": {"firstByte": "50s", "idle": "70s", "total": "8m"},
+        "slo": {
+            "timeToFirstToken": {"p50": "1s", "p95": "2s", "p99": "3s"},
+            "latency": {"p50": "10s", "p95": "20s", "p99": "30s"},
+            "availability": 99.9,
+        },
+        "aliases": ["org/full", "gpt-4o"],
+    },
+}  # fmt: skip
+
+
+def full() -> Document:
+    """A copy of FULL to change."""
+    return copy.deepcopy(FULL)
+
+
+def put(document: Document, path: str, value: object) -> Document:
+    """A copy of `document` with `value` at ``spec.scaling.target``; parents are made as needed."""
+    changed = copy.deepcopy(document)
+    *parents, last = path.split(".")
+    here = changed
+    for part in parents:
+        here = here.setdefault(part, {})
+    here[last] = value
+    return changed
+
+
+def leaves(value: object, path: str = "") -> list[str]:
+    """The paths of everything that is not a mapping."""
+    if not isinstance(value, dict):
+        return [path]
+    return [leaf for key, inner in value.items() for leaf in leaves(inner, f"{path}.{key}" if path else key)]
