@@ -6,12 +6,14 @@ model is shown until its last replica is gone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from deploy.api.ports import Traffic
 from deploy.api.shapes import Metadata, ModelItem
 from deploy.api.status import Facts, model_status
+from events.clock import Clock
 from events.envelope import AnyEnvelope
 from events.names import Topic
 from events.types.decisions import WishDecided
@@ -23,6 +25,9 @@ from events.units import Instant
 
 STATES: tuple[str, ...] = (Topic.MODELS, Topic.DECISIONS, Topic.GRANTS, Topic.REPLICAS, Topic.CARDS)
 """The state topics that the board follows."""
+
+BREATH = 50
+"""Models after which the loop may do other things: some milliseconds, since requests run on it too."""
 
 NEWS: tuple[str, ...] = (Topic.GATEWAYS, Topic.REQUESTS, Topic.METRICS, Topic.PHASES, Topic.DEAD_LETTERS)
 """What is followed from now on only, for numbers."""
@@ -170,6 +175,17 @@ def _older(replica: ReplicaStatus, than: ReplicaStatus | None) -> bool:
 def levels_of(traffic: Traffic) -> dict[str, Levels]:
     """Running and held requests by model, of the models that the slot authority knows."""
     return {one.model: Levels(running=one.running, waiting=one.held) for one in traffic.statuses()}
+
+
+async def items_in_breaths(board: Board, traffic: Traffic, clock: Clock) -> AsyncIterator[ModelItem]:
+    """Every model as the API shows it; after each `BREATH` of them the loop may do other things."""
+    levels, now = levels_of(traffic), clock.now()
+    for count, name in enumerate(board.names(), 1):
+        item = board.item(name, levels, now)
+        if item is not None:
+            yield item
+        if count % BREATH == 0:
+            await asyncio.sleep(0)
 
 
 def metadata_of(declared: ModelDeclared) -> Metadata:

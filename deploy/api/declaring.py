@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TypeVar
@@ -16,7 +16,7 @@ from typing import TypeVar
 from deploy.api.board import Board, metadata_of
 from deploy.api.problem import ProblemError, refuse, unknown
 from deploy.api.shapes import Action, Applied, ApplyResult, FieldProblem, Metadata
-from deploy.spec.declare import alias_problems, declare, delete, override
+from deploy.spec.declare import alias_problems, aliases_of, declare, delete, override
 from deploy.spec.load import load_bytes
 from deploy.spec.model import Model
 from deploy.spec.problem import SpecProblem, shown
@@ -30,10 +30,34 @@ MAX_FOR = 30 * 86400.0
 """Longest override, seconds: what should stand longer belongs in the declaration."""
 
 
+BREATH = 20
+"""Documents after which the loop may do other things: some milliseconds, since requests run on it too."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Change:
     action: Action
     declared: ModelDeclared
+
+
+class _Taken:
+    """Names and aliases of declared models, by word: only models that share a word can collide."""
+
+    def __init__(self, declared: Iterable[ModelDeclared]) -> None:
+        self._owners: dict[str, ModelDeclared] = {}
+        for one in declared:
+            self.add(one)
+
+    def add(self, declared: ModelDeclared) -> None:
+        if not declared.deleted:
+            for word in (declared.model, *aliases_of(declared)):
+                self._owners.setdefault(word, declared)
+
+    def by(self, model: Model) -> list[ModelDeclared]:
+        """The models that have a word of this one."""
+        words = (model.metadata.name, *model.spec.aliases)
+        found = {self._owners[word].model: self._owners[word] for word in words if word in self._owners}
+        return list(found.values())
 
 
 class Declarations:
@@ -70,8 +94,8 @@ class Declarations:
         """Declare a model no longer."""
         return metadata_of(await self._alone(self._delete(name)))
 
-    async def scale(self, name: str, wanted: Override) -> None:
-        """Set a person's number of replicas for a while; it stands before the wish."""
+    async def scale(self, name: str, wanted: Override | None) -> None:
+        """Set a person's number of replicas for a while, which stands before the wish; None takes it away."""
         await self._alone(self._scale(name, wanted))
 
     async def _alone(self, work: Coroutine[None, None, T]) -> T:
@@ -87,7 +111,7 @@ class Declarations:
             return await work
 
     async def _apply(self, models: Sequence[Model], dry_run: bool) -> list[_Change]:
-        changes = self._changes(models)
+        changes = await self._changes(models)
         if not dry_run:
             await self._write([change.declared for change in changes if change.action is not Action.UNCHANGED])
         return changes
@@ -97,8 +121,10 @@ class Declarations:
         await self._write([gone])
         return gone
 
-    async def _scale(self, name: str, wanted: Override) -> None:
-        await self._write([override(self._living(name), wanted)])
+    async def _scale(self, name: str, wanted: Override | None) -> None:
+        declared = self._living(name)
+        changed = override(declared, wanted)
+        await self._write([] if changed is declared else [changed])
 
     def _living(self, name: str) -> ModelDeclared:
         declared = self._board.declared(name)
@@ -106,21 +132,23 @@ class Declarations:
             raise unknown("model", name, self._board.names())
         return declared
 
-    def _changes(self, models: Sequence[Model]) -> list[_Change]:
+    async def _changes(self, models: Sequence[Model]) -> list[_Change]:
         """What each document changes. An alias means one model only, and never the name of another."""
         applied = {model.metadata.name for model in models}
-        others = [declared for name in self._board.names() if name not in applied
-                  and (declared := self._board.declared(name)) is not None]  # fmt: skip
+        taken = _Taken(declared for name in self._board.names() if name not in applied
+                       and (declared := self._board.declared(name)) is not None)  # fmt: skip
         changes: dict[str, _Change] = {}
         problems: list[SpecProblem] = []
-        for model in models:
+        for count, model in enumerate(models, 1):
             name = model.metadata.name
             if name in changes:
                 problems.append(SpecProblem("metadata.name", name, "this model is declared twice", "keep one of them"))
                 continue
-            problems += alias_problems(model, others)
+            problems += alias_problems(model, taken.by(model))
             changes[name] = self._change(model)
-            others.append(changes[name].declared)
+            taken.add(changes[name].declared)
+            if count % BREATH == 0:
+                await asyncio.sleep(0)
         if problems:
             raise refused(problems, HTTPStatus.CONFLICT)
         return list(changes.values())

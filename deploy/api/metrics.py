@@ -6,7 +6,9 @@ for the rest. A label ``model`` has at most `MODEL_LABELS` values; further model
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,12 +17,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from deploy.api.board import Board, levels_of
+from deploy.api.board import Board, items_in_breaths
 from deploy.api.ports import Reading, Readings, Traffic
 from deploy.api.shapes import ModelStatus
 from deploy.api.tallies import Histogram, ModelTally, Tallies
-from events.types.replicas import ReplicaState
-from events.units import Instant
+from events.clock import Clock
+from events.types.replicas import ReplicaState, ReplicaStatus
 
 MODEL_LABELS: Final = 1000
 """Prometheus's own advice: a label with more than some hundreds of values hurts; declared models seldom exceed it."""
@@ -44,11 +46,12 @@ _COUNTERS: Final = (
 )  # fmt: skip
 
 _HISTOGRAMS: Final[tuple[tuple[str, str, str, Callable[[ModelTally], Histogram]], ...]] = (
-    ("gen_ai_server_time_to_first_token_seconds", "Dispatch to first byte.", "gen_ai_request_model",
+    ("gen_ai_server_time_to_first_token_seconds", "Arrival to the first byte of the answer.", "gen_ai_request_model",
      lambda tally: tally.first_byte),
     ("gen_ai_server_request_duration_seconds", "Arrival to the end of the answer.", "gen_ai_request_model",
      lambda tally: tally.total),
-    ("vllm:time_to_first_token_seconds", "Dispatch to first byte.", "model_name", lambda tally: tally.first_byte),
+    ("vllm:time_to_first_token_seconds", "Arrival to the first byte of the answer.", "model_name",
+     lambda tally: tally.first_byte),
     ("vllm:e2e_request_latency_seconds", "Arrival to the end of the answer.", "model_name", lambda tally: tally.total),
     ("relume_hold_seconds", "Time in the hold queue.", "model", lambda tally: tally.held),
     ("relume_cold_start_seconds", "Arrival to first byte of the first request held for a start.", "model",
@@ -79,66 +82,77 @@ _GAUGES: Final = (
 )  # fmt: skip
 
 
-class Exposition(Collector):
-    """All metrics of this process in a registry of their own."""
+class Exposition:
+    """All metrics of this process."""
 
-    def __init__(self, board: Board, tallies: Tallies, traffic: Traffic, clock: Callable[[], Instant]) -> None:
+    def __init__(self, board: Board, tallies: Tallies, traffic: Traffic, clock: Clock) -> None:
         self._board = board
         self._tallies = tallies
         self._traffic = traffic
-        self._now = clock
+        self._clock = clock
         self._sources: list[Readings] = []
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)
 
     def add_source(self, source: Readings) -> None:
         """Numbers that no event tells."""
         self._sources.append(source)
 
+    async def text(self) -> bytes:
+        """The exposition now. What changes is read on the loop; the text, megabytes with many models, in a thread."""
+        labels, rows, states = _Labels(), dict[str, _Sums](), Counter[str]()
+        async for item in items_in_breaths(self._board, self._traffic, self._clock):
+            states[item.status.state.value] += 1
+            _add_status(rows.setdefault(labels.of(item.metadata.name), _Sums()), item.status)
+        readings = [reading for source in self._sources for reading in source.read()]
+        scrape = _Scrape(self._tallies.copy(), labels, rows, states, self._board.replicas(), readings)
+        return await asyncio.to_thread(scrape.text)
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # the registry wants to hash it
+class _Scrape(Collector):
+    """What one answer is made of; nothing else changes it."""
+
+    tallies: Tallies
+    labels: _Labels
+    rows: Mapping[str, _Sums]
+    states: Mapping[str, int]
+    replicas: Sequence[tuple[str, ReplicaStatus]]
+    readings: Sequence[Reading]
+
     def text(self) -> bytes:
-        """The exposition now."""
-        return generate_latest(self._registry)
+        """The exposition, in a registry of its own: what was deleted is not there any more."""
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        return generate_latest(registry)
 
     def describe(self) -> Iterable[Metric]:
         """Nothing is known before it is collected."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Every family, made anew: what was deleted is not there any more."""
-        labels = _Labels()
-        yield from self._gauges(labels)
-        yield from self._replicas(labels)
-        yield from self._requests(labels)
-        yield from self._decisions(labels)
+        """Every family, made anew."""
+        yield from self._gauges()
+        yield from self._replicas()
+        yield from self._requests()
+        yield from self._decisions()
         yield from self._log()
-        for source in self._sources:
-            yield from _readings(source.read())
+        yield from _readings(self.readings)
 
-    def _gauges(self, labels: _Labels) -> Iterator[Metric]:
-        rows: dict[str, _Sums] = {}
-        states: dict[str, int] = {}
-        levels = levels_of(self._traffic)
-        for name in self._board.names():
-            item = self._board.item(name, levels, self._now())
-            if item is None:
-                continue
-            states[item.status.state.value] = states.get(item.status.state.value, 0) + 1
-            _add_status(rows.setdefault(labels.of(name), _Sums()), item.status)
+    def _gauges(self) -> Iterator[Metric]:
         for metric, text, label, key in _GAUGES:
             family = GaugeMetricFamily(metric, text, labels=[label])
-            for value, sums in rows.items():
+            for value, sums in self.rows.items():
                 if key in sums.values:
                     family.add_metric([value], sums.values[key])
             yield family
         models = GaugeMetricFamily("relume_models", "Declared models by state.", labels=["state"])
-        for state, count in sorted(states.items()):
+        for state, count in sorted(self.states.items()):
             models.add_metric([state], count)
         yield models
 
-    def _replicas(self, labels: _Labels) -> Iterator[Metric]:
+    def _replicas(self) -> Iterator[Metric]:
         counts: dict[tuple[str, str], int] = {}
-        for model, replica in self._board.replicas():
-            key = (labels.of(model), replica.state.value)
+        for model, replica in self.replicas:
+            key = (self.labels.of(model), replica.state.value)
             counts[key] = counts.get(key, 0) + 1
         family = GaugeMetricFamily("relume_replicas", "Replicas by state.", labels=["model", "state"])
         for name in sorted({model for model, _ in counts}):
@@ -148,18 +162,18 @@ class Exposition(Collector):
         cache = GaugeMetricFamily("vllm:kv_cache_usage_perc", "Use of the KV cache, 0 to 1, the fullest replica.",
                                   labels=["model_name"])  # fmt: skip
         fullest: dict[str, float] = {}
-        for model, tally in self._tallies.models.items():
+        for model, tally in self.tallies.models.items():
             if tally.kv_cache_use:
-                label = labels.of(model)
+                label = self.labels.of(model)
                 fullest[label] = max(fullest.get(label, 0.0), *tally.kv_cache_use.values())
         for label, use in fullest.items():
             cache.add_metric([label], use)
         yield cache
 
-    def _requests(self, labels: _Labels) -> Iterator[Metric]:
+    def _requests(self) -> Iterator[Metric]:
         groups: dict[str, list[ModelTally]] = {}
-        for model, tally in self._tallies.models.items():
-            groups.setdefault(labels.of(model), []).append(tally)
+        for model, tally in self.tallies.models.items():
+            groups.setdefault(self.labels.of(model), []).append(tally)
         for name, text, label, key in _COUNTERS:
             counter = CounterMetricFamily(name, text, labels=[label])
             for value, tallies in groups.items():
@@ -172,38 +186,38 @@ class Exposition(Collector):
                 family.add_metric([value], merged.cumulative(), merged.sum)
             yield family
 
-    def _decisions(self, labels: _Labels) -> Iterator[Metric]:
+    def _decisions(self) -> Iterator[Metric]:
         decisions = CounterMetricFamily("relume_decisions", "Recorded decisions.", labels=["model"])
         missed = CounterMetricFamily("relume_cold_starts_over_sla", "Cold starts that broke the promise.",
                                      labels=["model"])  # fmt: skip
         sums: dict[str, tuple[int, int]] = {}
-        for model, tally in self._tallies.models.items():
-            before = sums.get(labels.of(model), (0, 0))
-            sums[labels.of(model)] = (before[0] + tally.decisions, before[1] + tally.sla_missed)
+        for model, tally in self.tallies.models.items():
+            before = sums.get(self.labels.of(model), (0, 0))
+            sums[self.labels.of(model)] = (before[0] + tally.decisions, before[1] + tally.sla_missed)
         for value, (made, over) in sums.items():
             decisions.add_metric([value], made)
             missed.add_metric([value], over)
         reasons = CounterMetricFamily("relume_decision_reasons", "Reasons of recorded decisions.", labels=["reason"])
-        for reason, count in sorted(self._tallies.reasons.items()):
+        for reason, count in sorted(self.tallies.reasons.items()):
             reasons.add_metric([reason], count)
         phases = HistogramMetricFamily("relume_cold_start_phase_seconds", "Phases of starts that became ready.",
                                        labels=["phase"])  # fmt: skip
-        for phase, histogram in sorted(self._tallies.phases.items()):
+        for phase, histogram in sorted(self.tallies.phases.items()):
             phases.add_metric([phase], histogram.cumulative(), histogram.sum)
         yield from (decisions, missed, reasons, phases)
 
     def _log(self) -> Iterator[Metric]:
         events = CounterMetricFamily("relume_events", "Events seen in the log.", labels=["topic", "type"])
-        for (topic, kind), count in sorted(self._tallies.events.items()):
+        for (topic, kind), count in sorted(self.tallies.events.items()):
             events.add_metric([topic, kind], count)
         rejected = CounterMetricFamily("relume_events_rejected", "Events that could not be read.", labels=["topic"])
-        for topic, count in sorted(self._tallies.rejected.items()):
+        for topic, count in sorted(self.tallies.rejected.items()):
             rejected.add_metric([topic], count)
         yield from (events, rejected)
 
 
 class _Labels:
-    """The first `MODEL_LABELS` models by name have a label of their own."""
+    """The first so many models that ask have a label of their own."""
 
     def __init__(self, limit: int = MODEL_LABELS) -> None:
         self._limit = limit

@@ -10,7 +10,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from deploy.api import queries
-from deploy.api.board import Board, levels_of
+from deploy.api.board import Board, items_in_breaths, levels_of
 from deploy.api.declaring import MAX_FOR, Declarations
 from deploy.api.ports import Explainer, Traffic
 from deploy.api.problem import bad_parameter, refuse, unknown
@@ -24,7 +24,6 @@ from deploy.api.shapes import (
     ExplainResult,
     FieldProblem,
     ModelItem,
-    ModelList,
     ReplicaItem,
     ReplicaItemStatus,
     ReplicaList,
@@ -57,12 +56,12 @@ class Models:
         self._traffic = traffic
         self._clock = clock
 
-    async def list_models(self, request: web.Request) -> ModelList:
-        """All of them, by name."""
+    async def list_models(self, request: web.Request) -> web.Response:
+        """All of them, by name (`ModelList`, written piece by piece, since requests run on the same loop)."""
         queries.check_known(request, ())
-        levels, now = levels_of(self._traffic), self._clock.now()
-        items = [self._board.item(name, levels, now) for name in self._board.names()]
-        return ModelList(items=[item for item in items if item is not None])
+        items = items_in_breaths(self._board, self._traffic, self._clock)
+        pieces = [item.model_dump_json(by_alias=True).encode() async for item in items]
+        return web.Response(body=b'{"items":[' + b",".join(pieces) + b"]}", content_type="application/json")
 
     async def get_model(self, request: web.Request) -> ModelItem:
         """One, by name or alias."""
@@ -87,6 +86,13 @@ class Models:
         body = _scale_body(await request.read())
         until = Instant(self._clock.now() + _how_long(body.for_))
         await self._declarations.scale(name, Override(replicas=body.replicas, until=until, by="admin"))
+        return self._item(name)
+
+    async def unscale_model(self, request: web.Request) -> ModelItem:
+        """Let the autoscaler decide again."""
+        queries.check_known(request, ())
+        name = request.match_info["name"]
+        await self._declarations.scale(name, None)
         return self._item(name)
 
     def _item(self, name: str) -> ModelItem:

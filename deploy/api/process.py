@@ -10,7 +10,7 @@ import orjson
 from aiohttp import web
 
 from deploy.api import metrics, queries
-from deploy.api.board import Board, ModelBoard, levels_of
+from deploy.api.board import Board, ModelBoard, items_in_breaths
 from deploy.api.metrics import Exposition
 from deploy.api.openapi import document
 from deploy.api.ports import Traffic
@@ -52,7 +52,7 @@ class Process:
 
     async def metrics(self, request: web.Request) -> web.Response:  # noqa: ARG002 - as above
         """Prometheus's exposition."""
-        return web.Response(body=self._exposition.text(), headers={"Content-Type": metrics.CONTENT_TYPE})
+        return web.Response(body=await self._exposition.text(), headers={"Content-Type": metrics.CONTENT_TYPE})
 
     async def openapi(self, request: web.Request) -> web.Response:  # noqa: ARG002 - as above
         """The document that `docs/reference/openapi.yaml` holds too."""
@@ -61,11 +61,10 @@ class Process:
     async def top(self, request: web.Request) -> Top:
         """The load now."""
         queries.check_known(request, ())
-        levels, now = levels_of(self._traffic), self._clock.now()
-        rows = []
-        for name in self._board.names():
-            item, entry = self._board.item(name, levels, now), self._board.entry(name)
-            if item is not None and entry is not None:
+        now, rows = self._clock.now(), []
+        async for item in items_in_breaths(self._board, self._traffic, self._clock):
+            entry = self._board.entry(item.metadata.name)
+            if entry is not None:
                 rows.append(_row(item, entry, now))
         granted = [replica for grant in self._board.grants().values() for replica in grant.replicas]
         nodes = [

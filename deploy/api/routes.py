@@ -129,6 +129,11 @@ ROUTES: Final = (
         parameters=(_MODEL,), body=Body("How many, and for how long.", (JSON,), shapes.ScaleBody),
     ),
     Route(
+        "DELETE", "/v1alpha1/models/{name}/scale", "unscale_model", "Let the autoscaler decide again.",
+        (Answer(200, "The model, without an override.", shapes.ModelItem), _UNKNOWN, _UNAVAILABLE),
+        parameters=(_MODEL,),
+    ),
+    Route(
         "GET", "/v1alpha1/models/{name}/explain", "explain_model", "Why the last decision was taken.",
         (Answer(200, "In sentences and in numbers.", shapes.ExplainResult), _UNKNOWN), parameters=(_MODEL,),
     ),

@@ -68,7 +68,7 @@ class AdminServer:
         writer = EventWriter("relume/admin", parts.clock)
         self.declarations = Declarations(parts.log, self.board, writer, self._caught_up)
         self._events = Events(parts.log, parts.clock, settings)
-        self._exposition = Exposition(self.board, self.tallies, parts.traffic, parts.clock.now)
+        self._exposition = Exposition(self.board, self.tallies, parts.traffic, parts.clock)
         for source in (self._lag, *parts.readings):
             self._exposition.add_source(source)
 

@@ -60,6 +60,12 @@ class Histogram:
                 self.counts[bisect.bisect_left(self.bounds, value_of(index))] += more
         self.sum += max(0.0, new.sum - (old.sum if old else 0.0))
 
+    def copy(self) -> Histogram:
+        """As it stands now."""
+        other = Histogram(self.bounds)
+        other.counts, other.sum = list(self.counts), self.sum
+        return other
+
     def cumulative(self) -> list[tuple[str, float]]:
         """(upper bound, values up to it), the last one ``+Inf``."""
         total, rows = 0, []
@@ -91,6 +97,19 @@ class ModelTally:
     kv_cache_use: dict[str, float] = field(default_factory=dict)
     ready: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def touched(self) -> bool:
+        """Whether anything was counted."""
+        return bool(self.counts or self.decisions or self.kv_cache_use or self.cold_start.sum)
+
+    def copy(self) -> ModelTally:
+        """As it stands now, without what only the next event needs."""
+        return ModelTally(
+            counts=self.counts.copy(), decisions=self.decisions, held=self.held.copy(),
+            first_byte=self.first_byte.copy(), total=self.total.copy(), cold_start=self.cold_start.copy(),
+            sla_missed=self.sla_missed, kv_cache_use=dict(self.kv_cache_use),
+        )  # fmt: skip
+
 
 class Tallies:
     """Everything that events count up to."""
@@ -117,6 +136,15 @@ class Tallies:
             tally = self.models.get(getattr(data, "model", ""))
             if tally is not None:
                 self._of_model(tally, envelope)
+
+    def copy(self) -> Tallies:
+        """As they stand now, for a reader in another thread; without models of which nothing happened yet."""
+        other = Tallies(self._gateway_limit)
+        other.models = {name: tally.copy() for name, tally in self.models.items() if tally.touched}
+        other.events, other.reasons = self.events.copy(), self.reasons.copy()
+        other.rejected = self.rejected.copy()
+        other.phases = {name: histogram.copy() for name, histogram in self.phases.items()}
+        return other
 
     def seed(self, envelope: AnyEnvelope) -> None:
         """Take in a state that stood in the log before this process began, without counting it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Final
 
 import click
 
@@ -11,7 +12,11 @@ from deploy.cli.commands import command
 from deploy.cli.connection import Connection, Question, segment
 from deploy.cli.failing import Refused
 from deploy.cli.options import model_argument, output, talking
+from deploy.cli.output import replicas as count_of
 from deploy.cli.output import say, show_json
+
+MOST: Final = 10_000
+"""The most replicas that a declaration allows (`autoscaler.spec.ScalingSpec`)."""
 
 
 @command("explain", ("relume explain llama", "relume explain llama -o json"))
@@ -29,23 +34,39 @@ def explain(connection: Connection, model: str, output: str) -> None:
 
 @command("scale", (
     "relume scale llama 3 --for 10m         # three replicas for ten minutes, whatever the load",
-    "relume scale llama 0 --for 1h          # off for an hour: requests are held or refused",
+    "relume scale llama 0 --for 1h          # off for an hour",
+    "relume scale llama auto                # let the autoscaler decide again",
 ))  # fmt: skip
 @model_argument
-@click.argument("replicas", type=click.IntRange(0, 10_000), metavar="N")
-@click.option("--for", "span", type=DURATION, required=True, metavar="DURATION", help="How long, such as 10m.")
+@click.argument("replicas", metavar="N|auto")
+@click.option("--for", "span", type=DURATION, metavar="DURATION", help="How long, such as 10m; at most 30d.")
 @output("text", "json")
 @talking
-def scale(connection: Connection, model: str, replicas: int, span: float, output: str) -> None:
-    """Set a model's replicas by hand for a while. Afterwards the autoscaler decides again."""
-    from events.units import write_duration  # noqa: PLC0415 - beside its only use
-
-    body = json.dumps({"replicas": replicas, "for": write_duration(span)}).encode()
-    item = connection.ask(Question("PUT", f"/v1alpha1/models/{segment(model)}/scale", body=body))
+def scale(connection: Connection, model: str, replicas: str, span: float | None, output: str) -> None:
+    """Set a model's replicas by hand for a while. Afterwards, or with `auto`, the autoscaler decides again."""
+    path = f"/v1alpha1/models/{segment(model)}/scale"
+    if replicas == "auto":
+        if span is not None:
+            raise click.UsageError("auto is at once and for good; leave --for out")
+        item, words = connection.ask(Question("DELETE", path)), "the autoscaler decides"
+    else:
+        item = connection.ask(Question("PUT", path, body=_by_hand(replicas, span)))
+        override = item["status"]["override"]
+        words = f"{count_of(override['replicas'])} by hand until {override['until']}"
     if output == "json":
         show_json(item)
     else:
-        say(f"model {model}: {replicas} replicas by hand until {item['status']['override']['until']}")
+        say(f"model {model}: {words}")
+
+
+def _by_hand(replicas: str, span: float | None) -> bytes:
+    from events.units import write_duration  # noqa: PLC0415 - beside its only use
+
+    if span is None:
+        raise click.UsageError("a number by hand needs its time; add --for 10m, or write auto instead of the number")
+    if not (replicas.isascii() and replicas.isdigit() and int(replicas) <= MOST):
+        raise click.UsageError(f"{replicas!r} is no number of replicas; write 0 to {MOST}, or auto")
+    return json.dumps({"replicas": int(replicas), "for": write_duration(span)}).encode()
 
 
 @command("version", ("relume version", "relume version -o json"))

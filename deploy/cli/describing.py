@@ -11,7 +11,7 @@ from deploy.cli.commands import command
 from deploy.cli.connection import Connection, segment
 from deploy.cli.failing import Refused
 from deploy.cli.options import complete_models, output, talking
-from deploy.cli.output import age, note, number, seconds, show_json, table_text
+from deploy.cli.output import age, note, number, replicas, seconds, show_json, table_text
 
 DECISIONS: Final = 5
 LOG_LINES: Final = 10
@@ -38,20 +38,20 @@ def describe(connection: Connection, kind: str, name: str, output: str) -> None:
 def _gather(connection: Connection, name: str) -> dict[str, Any]:
     model = connection.get(f"/v1alpha1/models/{segment(name)}")
     own = model["metadata"]["name"]
-    replicas = connection.get("/v1alpha1/replicas", {"model": own})["items"]
+    copies = connection.get("/v1alpha1/replicas", {"model": own})["items"]
     return {
         "model": model,
-        "replicas": replicas,
+        "replicas": copies,
         "decisions": connection.get("/v1alpha1/decisions", {"model": own, "limit": DECISIONS})["items"],
         "explanation": connection.get(f"/v1alpha1/models/{segment(own)}/explain")["sentences"],
-        "log": _log(connection, model, replicas),
+        "log": _log(connection, model, copies),
     }
 
 
-def _log(connection: Connection, model: Mapping[str, Any], replicas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _log(connection: Connection, model: Mapping[str, Any], copies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The last lines of the newest replica, also of one that ended."""
     start = model["status"]["lastStart"]
-    name = replicas[-1]["metadata"]["name"] if replicas else start["replica"] if start else None
+    name = copies[-1]["metadata"]["name"] if copies else start["replica"] if start else None
     if name is None:
         return {"replica": None, "lines": []}
     try:
@@ -111,17 +111,17 @@ def _state(status: Mapping[str, Any]) -> list[str]:
     ]
     if status["override"]:
         override = status["override"]
-        lines.append(f"{'By hand:':<10}{override['replicas']} replicas until {override['until']}")
+        lines.append(f"{'By hand:':<10}{replicas(override['replicas'])} until {override['until']}")
     return lines
 
 
-def _replicas(replicas: Sequence[Mapping[str, Any]]) -> list[str]:
-    if not replicas:
+def _replicas(copies: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not copies:
         return []
     rows = [
         [item["metadata"]["name"], item["status"]["state"], item["status"]["phase"] or "", item["status"]["address"],
          ",".join(item["spec"]["gpus"]), age(item["status"]["createdAt"]), item["status"]["message"]]
-        for item in replicas
+        for item in copies
     ]  # fmt: skip
     return table_text(("NAME", "STATE", "PHASE", "ADDRESS", "GPUS", "AGE", "MESSAGE"), rows).splitlines()
 
@@ -140,7 +140,7 @@ def _start(status: Mapping[str, Any]) -> list[str]:
 
 
 def _decisions(decisions: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [f"{age(one['time'])} ago: {one['replicas']} replicas ({', '.join(one['reasons'])})" for one in decisions]
+    return [f"{age(one['time'])} ago: {replicas(one['replicas'])} ({', '.join(one['reasons'])})" for one in decisions]
 
 
 def _conditions(conditions: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -74,6 +74,11 @@ def number(value: Any) -> str:
     return UNKNOWN if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def replicas(count: int) -> str:
+    """``1 replica``, ``3 replicas``."""
+    return "1 replica" if count == 1 else f"{count} replicas"
+
+
 def seconds(value: float | None) -> str:
     """A duration for people."""
     if value is None:

@@ -82,6 +82,7 @@ async def prepared(admin: Admin) -> None:
         ("get", "/v1alpha1/models/{name}", "/v1alpha1/models/none", None),
         ("put", "/v1alpha1/models/{name}/scale", "/v1alpha1/models/echo/scale", '{"replicas": 1, "for": "1m"}'),
         ("put", "/v1alpha1/models/{name}/scale", "/v1alpha1/models/echo/scale", '{"replicas": "x"}'),
+        ("delete", "/v1alpha1/models/{name}/scale", "/v1alpha1/models/echo/scale", None),
         ("get", "/v1alpha1/models/{name}/explain", "/v1alpha1/models/echo/explain", None),
         ("get", "/v1alpha1/replicas", "/v1alpha1/replicas", None),
         ("get", "/v1alpha1/decisions", "/v1alpha1/decisions", None),

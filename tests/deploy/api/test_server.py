@@ -141,6 +141,10 @@ async def test_scale_sets_an_override(admin: Admin) -> None:
     data: ModelDeclared = [record async for record in admin.log.read(Query(Topic.MODELS))][-1].envelope.data
     assert data.override is not None
     assert 590 < data.override.until - admin.clock.now() <= 600
+    async with admin.http.delete("/v1alpha1/models/echo/scale") as response:
+        assert (await response.json())["status"]["override"] is None
+    async with admin.http.delete("/v1alpha1/models/none/scale") as response:
+        assert response.status == 404
 
 
 @pytest.mark.parametrize(

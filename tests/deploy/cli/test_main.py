@@ -55,7 +55,10 @@ def test_the_table_of_commands_and_the_commands_agree() -> None:
     [
         (("--version",), 0), (("--help",), 0), (("-h",), 0), ((), 2), (("get",), 2), (("get", "pods"), 2),
         (("get", "reclaims"), 2), (("get", "training"), 2), (("explain",), 2), (("scale", "m", "x", "--for", "1m"), 2),
-        (("scale", "m", "1"), 2), (("scale", "m", "1", "--for", "soon"), 2), (("apply",), 2), (("nothing",), 2),
+        (("scale", "m", "1"), 2),
+        (("scale", "m", "auto", "--for", "1m"), 2),
+        (("scale", "m", "-1", "--for", "1m"), 2), (("scale", "m", "10001", "--for", "1m"), 2),
+        (("scale", "m", "1", "--for", "soon"), 2), (("apply",), 2), (("nothing",), 2),
         (("events", "tail", "--from", "x", "--from-beginning"), 2), (("get", "models", "--admin", "ftp://x"), 2),
         (("get", "models", "--key", "/etc/hosts"), 2), (("get", "models", "-o", "xml"), 2), (("delete", "model"), 2),
         (("completion", "tcsh"), 2), (("up", "--gateway-port", "http"), 2), (("up", "--events", "kafka://x"), 2),

@@ -148,6 +148,9 @@ def test_scale(relume: Relume, live: LiveAdmin) -> None:
     assert "model echo: 3 replicas by hand until 20" in ran.err
     item = json.loads(relume("scale", "echo", "0", "--for", "1h", "-o", "json", live=live).out)
     assert item["status"]["override"]["replicas"] == 0
+    ran = relume("scale", "echo", "auto", live=live)
+    assert (ran.code, ran.err) == (0, "model echo: the autoscaler decides\n")
+    assert json.loads(relume("scale", "echo", "auto", "-o", "json", live=live).out)["status"]["override"] is None
 
 
 def test_describe_tells_the_story(relume: Relume, live: LiveAdmin) -> None:
@@ -158,7 +161,7 @@ def test_describe_tells_the_story(relume: Relume, live: LiveAdmin) -> None:
     live.do(live.admin.say(wish(1)))
     out = relume("describe", "model", "echo", live=live).out
     for part in ("Aliases:  org/echo", "State:    Ready", "spawn", "500ms", "1.50s", "2.00s to ready",
-                 "Because one waits.", "1 replicas (edge)", "Granted", "Log of echo-r1-0:",
+                 "Because one waits.", "1 replica (edge)", "Granted", "Log of echo-r1-0:",
                  "engine listens"):  # fmt: skip
         assert part in out
     story = json.loads(relume("describe", "model", "echo", "-o", "json", live=live).out)
