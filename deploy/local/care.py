@@ -15,11 +15,13 @@ from deploy.local.prober import HttpProber
 from deploy.local.readings import read_metrics
 from deploy.local.replica import Replica
 from deploy.local.settings import LocalSettings
+from deploy.local.starting import Prepared
 from deploy.local.usage import TreeUse, measure_trees
 from events.clock import Clock
 from events.names import ReplicaName
 from events.types.replicas import ReplicaState
 from events.units import Instant, Seconds
+from runtime.desk_busy import parse_running
 
 NEAR: Final = 0.8
 SERVING: Final = (ReplicaState.READY, ReplicaState.DRAINING)
@@ -69,21 +71,41 @@ class Care:
             self._news(read_metrics(text, replica.declared.model, replica.name, replica.grant.revision))
 
     async def check_suspect(self, replica: Replica, reason: str) -> None:
-        """Probe a suspected replica; replace it when it does not answer. One check a replica at a time."""
+        """Probe a suspected replica; replace it when it does not answer. One check a replica at a time.
+
+        It must answer its health check and, unless all its slots are busy or it does not tell how many are, then also
+        a one-token request: some engines are healthy and generate nothing any more.
+        """
         prepared = replica.prepared_start
         if prepared is None or replica.state not in SERVING or replica.name in self._checking:
             return
         self._checking.add(replica.name)
         try:
-            bound, wanted = self._settings.suspect_bound, prepared.wanted
-            for _ in range(CHECKS):
-                if await self._prober.check(wanted.host, wanted.port, prepared.probe.health_path, bound):
-                    return
+            wrong = await self._wrong_with(prepared)
         finally:
             self._checking.discard(replica.name)
-        replica.fail(
-            Reason.UNRESPONSIVE, f"suspected ({reason}), and no answer to {CHECKS} health checks of {bound:g} s"
-        )
+        if wrong:
+            replica.fail(Reason.UNRESPONSIVE, f"suspected ({reason}), and {wrong}")
+
+    async def _wrong_with(self, prepared: Prepared) -> str:
+        """Why a replica must be replaced, or empty."""
+        settings, wanted, probe = self._settings, prepared.wanted, prepared.probe
+        bound = settings.suspect_bound
+        for _ in range(CHECKS):
+            if await self._prober.check(wanted.host, wanted.port, probe.health_path, bound):
+                break
+        else:
+            return f"no answer to {CHECKS} health checks of {bound:g} s"
+        path = prepared.abilities.busy_path
+        said = await self._prober.text(wanted.host, wanted.port, path, bound) if path else None
+        running = None if said is None else parse_running(said)
+        if running is None or running >= wanted.slots:
+            return ""
+        try:
+            async with asyncio.timeout(settings.suspect_token_bound):
+                return await self._prober.warm_up(wanted.host, wanted.port, probe)
+        except TimeoutError:
+            return f"no answer to a one-token request within {settings.suspect_token_bound:g} s"
 
     async def _pause(self, seconds: Seconds) -> None:
         await self._clock.sleep_until(Instant(self._clock.now() + seconds))

@@ -227,12 +227,13 @@ class LocalCluster:
 
     def _take_news(self, batch: Batch) -> None:
         for record in batch.records:
-            self._hear(record.envelope.data)
+            self._hear(record.envelope)
 
-    def _hear(self, data: object) -> None:
+    def _hear(self, envelope: AnyEnvelope) -> None:
+        data = envelope.data
         match data:
             case ReplicaDrained():
-                self._reconciler.drained(data.model, data.replica)
+                self._reconciler.drained(data.model, data.replica, envelope.time)
             case ReplicaSuspected():
                 suspect = self._reconciler.find(data.model, data.replica)
                 if suspect is not None:
@@ -255,10 +256,12 @@ class LocalCluster:
         return ReplicaLogFiles(self._folder.logs, self._clock, self._exists)
 
     def _exists(self, name: str) -> bool:
-        return any(replica.name == name for replica in self._reconciler.replicas())
+        return self._wired and any(replica.name == name for replica in self._reconciler.replicas())
 
     def stats(self) -> ClusterStats:
-        """Counts and levels."""
+        """Counts and levels; zeros before `start`."""
+        if not self._wired:
+            return ClusterStats()
         replicas = self._reconciler.replicas()
         return ClusterStats(
             replicas=len(replicas),

@@ -65,9 +65,11 @@ async def _nvidia_cards() -> tuple[Card, ...]:
         async with asyncio.timeout(NVIDIA_BOUND):
             output, errors = await asked.communicate()
     except TimeoutError as error:
-        asked.kill()
-        await asked.wait()
         raise InventoryFailed(f"nvidia-smi did not answer within {NVIDIA_BOUND:g} s; try --gpus 0") from error
+    finally:
+        if asked.returncode is None:
+            asked.kill()
+            await asked.wait()
     text = output.decode(errors="replace")
     if asked.returncode != 0 and "No devices were found" not in text:
         said = (errors.decode(errors="replace").strip() or text.strip())[:300]

@@ -77,10 +77,15 @@ class Reconciler:
         """The tasks of all replicas: each ends when its replica is gone."""
         return frozenset(self._lives)
 
-    def drained(self, model: str, name: str) -> None:
-        """The slot authority has no lease left on a replica that drains."""
+    def drained(self, model: str, name: str, said_at: Instant) -> None:
+        """The slot authority has no lease left on a replica that drains.
+
+        What was said before this drain began is about an earlier one, which was taken back.
+        """
         replica = self.find(model, name)
-        if replica is not None and replica.state is ReplicaState.DRAINING:
+        if replica is None or replica.draining_since is None or said_at < replica.draining_since:
+            return
+        if replica.state is ReplicaState.DRAINING:
             replica.drained = True
             if self._closing:
                 replica.stop("drained")

@@ -41,6 +41,8 @@ class LocalSettings:
     """Between two readings of a ready replica's metrics."""
     suspect_bound: Seconds = Seconds(2.0)
     """In which a suspected replica must answer its health check; it gets two tries."""
+    suspect_token_bound: Seconds = Seconds(30.0)
+    """In which it must then answer a one-token request, if it says that it has a slot free."""
     log_bytes: int = 5 << 20
     """Of a replica's log, and again as much of what was before it."""
     log_files: int = 200

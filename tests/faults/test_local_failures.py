@@ -13,10 +13,11 @@ import pytest
 
 from deploy.local.addresses import Ports
 from deploy.local.progress import StartDeadline
+from events.log import LogUnavailable, Position
 from events.types.phases import ReplicaSuspected
 from events.types.replicas import ReplicasObserved, ReplicaState
 from events.types.shared import Resources
-from events.units import Seconds
+from events.units import Instant, Seconds
 from tests.support.local_cluster import FAST, Stage, alive, engine, states, until_dead
 
 S = ReplicaState
@@ -66,6 +67,7 @@ async def test_start_fails(stage: Stage, spec: dict[str, object], reason: str, m
     assert stage.cluster.stats().failures >= (0 if reason == "InvalidSpec" else 1)
 
 
+@pytest.mark.slow
 async def test_crash_loop(stage: Stage) -> None:
     """A model that never starts is tried again after 1 s, 2 s, … while it is granted, with its last lines told."""
     await stage.declare(engine("--exit", 9, "--say", "out of luck"))
@@ -83,6 +85,7 @@ async def test_crash_loop(stage: Stage) -> None:
     assert stage.cluster.stats().starts == starts
 
 
+@pytest.mark.slow
 async def test_starts_side_by_side_fail_once(stage: Stage) -> None:
     """Four replicas that fail for one cause are one failed start, not four."""
     await stage.declare(engine("--exit", 1))
@@ -104,6 +107,7 @@ async def test_crash_is_restarted(stage: Stage) -> None:
     assert again.pid != pid
 
 
+@pytest.mark.slow
 async def test_new_revision_starts_at_once(stage: Stage) -> None:
     """A mended declaration does not wait for the back-off of the broken one."""
     await stage.declare(engine("--exit", 1))
@@ -123,6 +127,7 @@ async def test_too_much_memory(stage: Stage) -> None:
     assert "resources.memory allows 104857600" in observed.message
 
 
+@pytest.mark.slow
 async def test_unresponsive_is_replaced(stage: Stage) -> None:
     """A suspected replica that answers is left alone; one that does not is killed and started anew."""
     await stage.declare(engine())
@@ -169,6 +174,7 @@ async def test_port_is_taken(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> N
     assert stage.cluster.stats().starts == 1
 
 
+@pytest.mark.slow
 async def test_one_models_trouble_is_its_own(stage: Stage) -> None:
     """While more starts hang than may go on at once, another model still gets up."""
     hanging = replace(HASTY, start_places=2, start_place_bound=Seconds(0.3))
@@ -203,3 +209,49 @@ async def test_stale_processes_are_killed_first(tmp_path: Path, stage: Stage) ->
         assert not any(alive(pid) for pid in pids)
     finally:
         await second.close()
+
+
+@pytest.mark.slow
+async def test_healthy_but_generates_nothing(tmp_path: Path) -> None:
+    """A suspect that is healthy, has slots free and does not answer one token is replaced; a busy one is left alone."""
+    stage = Stage(tmp_path / "data", replace(HASTY, suspect_token_bound=Seconds(0.5)))
+    await stage.cluster.start()
+    stuck, running = tmp_path / "stuck", tmp_path / "running"
+    running.write_text("4")
+    try:
+        await stage.declare(engine("--stuck-when", stuck, "--running", running, busyPath="/running"))
+        await stage.grant(0)
+        pid = (await stage.ready()).replicas[0].pid
+        stuck.touch()
+        suspicion = ReplicaSuspected(model="echo", replica="echo-r1-0", reason="a request used up its total time")
+        await stage.say(suspicion)
+        await stage.clock.sleep_until(Instant(stage.clock.now() + 1.0))
+        assert (await stage.observed()).replicas[0].pid == pid
+        running.write_text("1")
+        await stage.say(suspicion)
+        observed = await stage.until(failed("Unresponsive"))
+        assert "no answer to a one-token request within 0.5 s" in observed.message
+    finally:
+        await stage.close()
+
+
+@pytest.mark.slow
+async def test_log_cannot_be_written_for_a_while(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the log is full replicas serve and crashed ones are started again; afterwards all is told."""
+    await stage.declare(engine())
+    await stage.grant(0)
+    pid = (await stage.ready()).replicas[0].pid
+    assert pid is not None
+
+    async def full(_: object) -> tuple[Position, ...]:
+        raise LogUnavailable("disk full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(stage.log, "append", full)
+        os.kill(pid, signal.SIGKILL)
+        while stage.cluster.stats().starts < 2 or not stage.cluster.stats().ready:
+            await stage.clock.sleep_until(Instant(stage.clock.now() + 0.02))
+        assert stage.cluster.stats().failed_appends > 0
+        assert (await stage.observed()).replicas[0].pid == pid  # nobody could be told
+    observed = await stage.until(lambda state: bool(state.replicas) and state.replicas[0].pid != pid)
+    assert states(observed) == [S.READY]

@@ -30,6 +30,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--silent", action="store_true", help="never listen")
     parser.add_argument("--eat", type=int, default=0, help="mebibytes to use")
     parser.add_argument("--children", default="", help="file to write pids of descendants to")
+    parser.add_argument("--stuck-when", default="", help="generate nothing while this file exists")
+    parser.add_argument("--running", default="", help="a file with what /running tells")
     parser.add_argument("--tell-env", default="", help="file to write the environment to")
     return parser.parse_args()
 
@@ -66,6 +68,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/slots":
             self.answer(200, [{"id": number} for number in range(self.options.slots or 0)])
+        elif self.path == "/running":
+            self.answer(200, {"running": int(Path(self.options.running).read_text()), "slots": 4})
         elif self.path == "/metrics":
             self.answer(200, None, b'vllm:num_requests_running 2\nvllm:num_requests_waiting{x="y"} 1\n')
         elif not self.loaded.is_set():
@@ -77,6 +81,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("content-length", "0")))
+        if self.options.stuck_when and Path(self.options.stuck_when).exists():
+            threading.Event().wait(60)
         self.answer(self.options.warmup_status, {"choices": [{"text": "1"}]})
 
     def answer(self, status: int, body: object, raw: bytes | None = None) -> None:
