@@ -31,7 +31,7 @@ UNDECLARED_MOST: Final = 1024
 class Fold:
     """All models, from `relume.models`, `.decisions`, `.replicas`, `.gateways`, `.requests` and `.metrics`.
 
-    `live_from`: records from before it are history: they are folded, and nothing is urgent about them.
+    `live_from`: records from before it are history: they are folded, and nobody is looked at for their sake.
     """
 
     def __init__(self, agenda: Agenda, tick: Seconds, live_from: Instant) -> None:
@@ -47,6 +47,7 @@ class Fold:
         self._tick = tick
         self._live_from = live_from
         self._undeclared: dict[str, None] = {}
+        self._states_known = False
         self._handlers: dict[type[Any], Callable[[Any, Record], None]] = {
             ModelDeclared: self._declared,
             WishDecided: self._wished,
@@ -67,6 +68,15 @@ class Fold:
         handler = self._handlers.get(type(record.envelope.data))
         if handler is not None:
             handler(record.envelope.data, record)
+
+    def states_read(self) -> None:
+        """The states of before the start are known: who has no wish on record, or another's, gets one at once."""
+        self._states_known = True
+        for model, view in list(self.models.items()):
+            if view.declared is None:
+                self.forget(model)
+            elif not view.stands:
+                self._agenda.urgent(model)
 
     def history_read(self, since: Instant, now: Instant) -> None:
         """All demand since `since` is known from now on: every model may be decided in full."""
@@ -117,6 +127,7 @@ class Fold:
     # -- news
 
     def _window(self, data: RequestWindow, record: Record) -> None:
+        self.world.gateways.seen(data.gateway, record.appended_at)
         view = self._view(data.model)
         pressed = view.window(record.envelope.source, data, record.appended_at, self.world)
         self._look(view, record, urgent=pressed)
@@ -149,17 +160,18 @@ class Fold:
     def _view(self, model: str) -> ModelView:
         view = self.models.get(model)
         if view is None:
-            if len(self._undeclared) >= UNDECLARED_MOST:
-                self.forget(next(iter(self._undeclared)))
             view = self.models[model] = ModelView(model)
-            self._undeclared[model] = None
+            if self._states_known:  # before, a wish may come ahead of its declaration, for any number of models
+                if len(self._undeclared) >= UNDECLARED_MOST:
+                    self.forget(next(iter(self._undeclared)))
+                self._undeclared[model] = None
         return view
 
     def _look(self, view: ModelView, record: Record, *, urgent: bool, when: Instant | None = None) -> None:
-        """The model is dirty: look at it at once, then, or at its next tick."""
-        if view.declared is None:
+        """The model is dirty: look at it at once, then, or at its next tick. History alone makes nothing dirty."""
+        if view.declared is None or record.appended_at < self._live_from:
             return
-        if urgent and record.appended_at >= self._live_from:
+        if urgent:
             view.cause = record.envelope.id
             self._agenda.urgent(view.model)
             return

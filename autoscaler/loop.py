@@ -23,7 +23,7 @@ from autoscaler.fold import Fold
 from autoscaler.record import wish_of
 from autoscaler.settings import AutoscalerSettings
 from events.clock import Clock
-from events.log import EventLog, LogClosed, LogUnavailable, Record, Start
+from events.log import EventLog, LogClosed, LogUnavailable, Record, Start, Subscription
 from events.names import Topic
 from events.types.decisions import OwnershipTaken
 from events.units import Instant
@@ -37,6 +37,9 @@ NEWS: Final = (Topic.REQUESTS, Topic.METRICS)
 FOLD_SLICE: Final = 64
 DECIDE_SLICE: Final = 32
 """Records folded, and models decided, before the event loop is let go: under a millisecond each on one core."""
+
+TRIES_COUNTED: Final = 20
+"""Pauses stop doubling after this many tries at the latest."""
 
 GRAIN: Final = 0.05
 """Timers of quiet models are rounded up to this many seconds, so that one alarm serves many."""
@@ -87,6 +90,7 @@ class Autoscaler:
         self._wake = asyncio.Event()
         self._states_read = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._ended = False
         self._alarm: tuple[Instant, asyncio.Task[None]] | None = None
         self._decided = self._recorded = self._policy_failures = self._log_failures = 0
 
@@ -103,6 +107,7 @@ class Autoscaler:
         self._fold.epoch = position.offset
         self._spawn(self._follow(STATES, lambda: Start("newest_per_key"), self._states_read.set))
         await self._until(self._states_read)
+        self._fold.states_read()
         since = self._history_from()
         self._spawn(self._follow(NEWS, lambda: Start("time", since), lambda: self._on_history(since)))
         self._spawn(self._work())
@@ -161,25 +166,27 @@ class Autoscaler:
     # -- observe
 
     async def _follow(self, topics: Sequence[str], start: Callable[[], Start], caught_up: Callable[[], None]) -> None:
-        """Fold what the topics say, for ever. A log that fails is asked again, from the start."""
+        """Fold what the topics say until the log is closed. A log that fails is asked again, from the start."""
         tries = 0
-        while True:
-            subscription = self._event_log.subscribe(topics, start())
+        while not self._ended:
             try:
-                async for batch in subscription:
-                    await self._fold_slices(batch.records)
-                    if batch.caught_up:
-                        caught_up()
-                    tries = 0
-            except LogUnavailable as error:
-                tries += 1
-                await self._pause(tries, error)
+                await self._fold_all(self._event_log.subscribe(topics, start()), caught_up)
+                self._ended = True
             except LogClosed:
-                return
-            else:
-                return
-            finally:
-                await subscription.close()
+                self._ended = True
+            except LogUnavailable as error:
+                tries = min(tries + 1, TRIES_COUNTED)
+                await self._pause(tries, error)
+        self._wake.set()
+
+    async def _fold_all(self, subscription: Subscription, caught_up: Callable[[], None]) -> None:
+        try:
+            async for batch in subscription:
+                await self._fold_slices(batch.records)
+                if batch.caught_up:
+                    caught_up()
+        finally:
+            await subscription.close()
 
     async def _fold_slices(self, records: Sequence[Record]) -> None:
         for begin in range(0, len(records), FOLD_SLICE):
@@ -204,7 +211,7 @@ class Autoscaler:
 
     async def _work(self) -> None:
         """Decide what is dirty and due, slice by slice; wait when nothing is. Ends when the log is closed."""
-        while True:
+        while not self._ended:
             now = self._clock.now()
             next_at = self._agenda.next_at()
             if self._fold.lost_to is not None or next_at is None or next_at > now:
@@ -273,7 +280,7 @@ class Autoscaler:
                 await self._event_log.append(envelopes)
                 break
             except LogUnavailable as error:
-                tries += 1
+                tries = min(tries + 1, TRIES_COUNTED)
                 await self._pause(tries, error)
             if self._fold.lost_to is not None:
                 return
@@ -307,7 +314,7 @@ class Autoscaler:
         """Wait before the log is tried again."""
         self._log_failures += 1
         settings = self._settings
-        seconds = min(settings.retry_most, settings.retry_first * 2 ** min(tries - 1, 16))
+        seconds = min(settings.retry_most, settings.retry_first * 2 ** (tries - 1))
         _log.warning("the event log failed (%s); trying again in %.1f s", error, seconds)
         await self._clock.sleep_until(Instant(self._clock.now() + seconds))
 

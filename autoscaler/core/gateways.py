@@ -64,6 +64,12 @@ class Gateways:
         life.boot, life.booted_at = boot, at
         return True
 
+    def seen(self, gateway: str, at: Instant) -> None:
+        """A gateway that beats has said something else: it lives."""
+        life = self._lives.get(gateway)
+        if life is not None and at > life.seen_at:
+            life.seen_at = at
+
     def over(self, gateway: str, since: Instant, now: Instant) -> Instant | None:
         """When the requests that a gateway had at `since` were surely over; None: they may run or wait still."""
         life = self._lives.get(gateway)

@@ -202,13 +202,17 @@ class ModelView:
             return False
         return wish is None or not self.same_number(decision) or wish.reasons != decision.reasons
 
-    def same_number(self, decision: Decision) -> bool:
-        """Whether nothing but the reasons differs from the wish on record."""
+    @property
+    def stands(self) -> bool:
+        """Whether the wish on record is of this declaration."""
         declared, wish = self.declared, self.wish
         if declared is None or wish is None:
             return False
-        header = (wish.uid, wish.revision, wish.policy, wish.replicas)
-        return header == (declared.uid, declared.revision, declared.policy, decision.replicas)
+        return (wish.uid, wish.revision, wish.policy) == (declared.uid, declared.revision, declared.policy)
+
+    def same_number(self, decision: Decision) -> bool:
+        """Whether nothing but the reasons differs from the wish on record."""
+        return self.stands and self.wish is not None and self.wish.replicas == decision.replicas
 
     def is_of(self, uid: str) -> bool:
         """Whether the declaration still has this uid."""

@@ -165,6 +165,7 @@ class Windows:
             return
         if gap <= SILENCE:
             self._add(start - gap, start, gap * was.level)
+            self._active(Instant(start))
         elif world.gateways.over(was.gateway, was.at, at) is None:
             begin = start - gap if self._hole is None else min(self._hole[0], start - gap)
             self._hole = (begin, start)

@@ -96,6 +96,7 @@ class Run:
         self._writers: dict[str, EventWriter] = {}
         self._offsets = count(1)
         self._begun: dict[tuple[str, str], float] = {}
+        self.fold.states_read()
         if history:
             self.read_history()
         for declaration in declarations:

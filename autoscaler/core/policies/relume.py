@@ -67,7 +67,7 @@ class _Case:
         if self.panic_until is not None and now >= self.panic_until:
             self.panic_until, self.panic_floor = None, 0
         self._floors()
-        self.quiet = not (self.level or demand.silent or self.floor or demand.signal > 0)
+        self.quiet = not (self.level or demand.silent or self.floor or demand.signal or demand.stale_signals)
         self.last_busy_at = _later(demand.last_active_at, memory.last_busy_at)
         since = snapshot.followed_since if self.last_busy_at is None else self.last_busy_at
         self.idle_at = now if since is None else since + policy.keep_alive
@@ -205,6 +205,8 @@ def _calm(case: _Case, stable: float) -> Reason:
     """Why nothing changes while nothing presses."""
     if case.floor and case.current == case.floor:
         return Reason.REQUESTED
+    if case.demand.signal and case.current == case.base:
+        return Reason.SIGNAL
     return Reason.KEEP_ALIVE if case.quiet and stable <= EPSILON else Reason.STEADY
 
 
