@@ -9,6 +9,7 @@ import asyncio
 import os
 import random
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import orjson
@@ -51,8 +52,12 @@ class Work:
     """A request that was understood. `probe`: relume's own warm-up, which no fault hits and no count counts."""
 
     answer: Answer
-    format: Format
-    stream: bool
+    whole: Callable[[], bytes]
+    """Writes the answer at once."""
+    content_type: str
+    """Of the whole answer."""
+    stream: Format | None
+    """Writes it as events instead, when the client asked for a stream."""
     request_id: str
     probe: bool
     asked_tokens: int
@@ -121,7 +126,7 @@ class Engine:
 
     def breaks(self, work: Work) -> bool:
         """Draws whether this stream is cut."""
-        return work.stream and not work.probe and self._draws(self.settings.faults.break_rate)
+        return work.stream is not None and not work.probe and self._draws(self.settings.faults.break_rate)
 
     def first_delay(self) -> float:
         """Seconds to the first token."""
@@ -176,14 +181,14 @@ class Run:
             self._break_at = max(1, len(self._work.answer.pieces) // 2)
         self._began = engine.loop.time()
         self._due = self._began + engine.first_delay()
-        if not self._work.stream:
+        if self._work.stream is None:
             self._due += sum(engine.next_delay() for _ in self._work.answer.pieces[1:])
         self._sleep()
 
     def client_left(self) -> None:
         """The connection is gone: the request stops, or goes on for nobody, as the engine imitated would do."""
         cancels = self._engine.settings.cancels
-        if cancels is Cancels.ALWAYS or (cancels is Cancels.STREAMS and self._work.stream):
+        if cancels is Cancels.ALWAYS or (cancels is Cancels.STREAMS and self._work.stream is not None):
             self._engine.counts.cancelled += 1
             self._end()
         else:
@@ -197,19 +202,17 @@ class Run:
             self._timer = loop.call_at(self._due, self._tick)
 
     def _tick(self) -> None:
-        if self._work.stream:
-            self._stream_on()
+        if self._work.stream is not None:
+            self._stream_on(self._work.stream)
             return
         pieces = len(self._work.answer.pieces)
         self._engine.measures.first_token(self._engine.loop.time() - self._arrived)
         self._finish()
-        self._exchange.reply(
-            200, self._work.format.whole(self._work.answer), self._work.format.content_type, self._ids()
-        )
+        self._exchange.reply(200, self._work.whole(), self._work.content_type, self._ids())
         self._engine.measures.generated_tokens += pieces
 
-    def _stream_on(self) -> None:
-        engine, answer, form = self._engine, self._work.answer, self._work.format
+    def _stream_on(self, form: Format) -> None:
+        engine, answer = self._engine, self._work.answer
         now = engine.loop.time()
         written: list[bytes] = []
         if not self._opened:

@@ -14,12 +14,10 @@ _DONE = b"data: [DONE]\n\n"
 
 
 class Format(Protocol):
-    """One request's way of writing."""
-
-    content_type: str
+    """How one request's answer is written: at once, or as events."""
 
     def whole(self, answer: Answer) -> bytes:
-        """The answer at once."""
+        """The answer at once, as JSON."""
 
     def opening(self, answer: Answer) -> bytes:
         """Events before the first piece."""
@@ -31,26 +29,6 @@ class Format(Protocol):
         """Events after the last piece."""
 
 
-class Fixed:
-    """A whole answer that is known beforehand; it is never streamed."""
-
-    def __init__(self, body: bytes, content_type: str = JSON) -> None:
-        self.content_type = content_type
-        self._body = body
-
-    def whole(self, answer: Answer) -> bytes:  # noqa: ARG002 - as the protocol has it
-        return self._body
-
-    def opening(self, answer: Answer) -> bytes:
-        raise NotImplementedError("this path does not stream")
-
-    def piece(self, answer: Answer, index: int) -> bytes:
-        raise NotImplementedError("this path does not stream")
-
-    def closing(self, answer: Answer) -> bytes:
-        raise NotImplementedError("this path does not stream")
-
-
 def usage(answer: Answer) -> dict[str, object]:
     """OpenAI's usage object."""
     out = len(answer.pieces)
@@ -60,7 +38,6 @@ def usage(answer: Answer) -> dict[str, object]:
 class Completion:
     """/v1/completions."""
 
-    content_type = JSON
     kind = "text_completion"
     chunk_kind = "text_completion"
 
@@ -145,8 +122,6 @@ class Chat(Completion):
 
 class Responses:
     """/v1/responses: typed events with a sequence number each."""
-
-    content_type = JSON
 
     def __init__(self, identity: str, created: int, model: str) -> None:
         self._identity = identity

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from urllib.parse import parse_qs, unquote
 
 import orjson
@@ -20,7 +22,7 @@ from runtime.engines.simulated.answers import (
     responses_wanted,
 )
 from runtime.engines.simulated.engine import Engine, Work, error_body
-from runtime.engines.simulated.formats import JSON, Chat, Completion, Fixed, Format, Responses
+from runtime.engines.simulated.formats import JSON, Chat, Completion, Format, Responses
 from runtime.engines.simulated.http import Exchange
 from runtime.engines.simulated.other_answers import embeddings, form_fields, images, infer, rerank, speech
 from runtime.engines.simulated.settings import PROBE, Mode
@@ -123,13 +125,16 @@ class Routes:
         if body.get("n") not in (None, 1):
             raise BadRequest("n must be 1: one choice a request", "n")
         settings = self._settings
-        asked = count_tokens(wanted.prompt) + (wanted.max_tokens or 1)
-        if asked > settings.limits.context:  # refused by the engine; no need to write that much text
-            return self._built(exchange, Answer((), count_tokens(wanted.prompt)), form, asked)
-        seed = settings.seed or "0"
-        answer = compose(wanted, echo=settings.mode is Mode.ECHO, length=settings.limits.answer_tokens, seed=seed)
-        work = self._built(exchange, answer, form, asked)
-        return Work(work.answer, form, body.get("stream") is True, work.request_id, work.probe, asked)
+        prompt = count_tokens(wanted.prompt)
+        room = settings.limits.context - prompt
+        answer = Answer((), prompt)
+        if (wanted.max_tokens or 1) <= room:  # else the engine refuses it; no need to write that much text
+            length = min(settings.limits.answer_tokens, room)
+            echo, seed = settings.mode is Mode.ECHO, settings.seed or "0"
+            answer = compose(wanted, echo=echo, length=length, seed=seed)
+        work = self._whole(exchange, answer, partial(form.whole, answer), JSON)
+        stream = form if body.get("stream") is True else None
+        return replace(work, stream=stream, asked_tokens=prompt + (wanted.max_tokens or 1))
 
     # Answers of other kinds.
 
@@ -166,13 +171,13 @@ class Routes:
         return self._fixed(exchange, orjson.dumps(answer), 1)
 
     def _fixed(self, exchange: Exchange, body: bytes, tokens: int, content_type: str = JSON) -> Work:
-        return self._built(exchange, Answer((), tokens), Fixed(body, content_type), tokens)
+        return self._whole(exchange, Answer((), tokens), lambda: body, content_type)
 
-    def _built(self, exchange: Exchange, answer: Answer, form: Format, asked: int) -> Work:
+    def _whole(self, exchange: Exchange, answer: Answer, whole: Callable[[], bytes], content_type: str) -> Work:
         headers = exchange.headers
         request_id = headers.get("x-relume-request-id") or headers.get("x-request-id") or ""
         probe = exchange.query == PROBE
-        return Work(answer, form, stream=False, request_id=request_id[:128], probe=probe, asked_tokens=asked)
+        return Work(answer, whole, content_type, None, request_id[:128], probe, answer.prompt_tokens)
 
     # What the engine says of itself.
 

@@ -221,3 +221,10 @@ async def test_hundreds_of_streams_at_once_are_all_whole() -> None:
         assert {len(events_of(reply.body)) for reply in replies} == {12}
         stats = await engine.stats()
         assert (stats["finished"], stats["oversold"], stats["generatedTokens"]) == (300, 0, 3_000)
+
+
+async def test_an_answer_of_default_length_ends_with_the_context() -> None:
+    """A request that names no length is not refused for the length that it would have had."""
+    async with simulated("--max-model-len", "5") as engine:
+        reply = await engine.post("/v1/completions", completion())
+        assert (reply.status, reply.parsed["usage"]["completion_tokens"]) == (200, 2)
