@@ -38,7 +38,9 @@ steps = st.lists(
 
 
 def _declare(world: World, model: str, first: int, second: int) -> None:
-    world.declare(model, resources=NEEDS[second], priority=50 * first, deleted=False)
+    if world.declared[model].deleted:  # a deleted name comes back with another uid only
+        _anew(world, model, first, second)
+    world.declare(model, resources=NEEDS[second], priority=50 * first)
 
 
 def _anew(world: World, model: str, first: int, second: int) -> None:
@@ -105,14 +107,16 @@ def test_nothing_is_given_twice(taken: list[Step]) -> None:
 
 @given(steps)
 def test_the_same_again_is_no_change(taken: list[Step]) -> None:
-    """Deciding again at once, with everything marked as changed, changes nothing."""
+    """Deciding again at once, with everything marked as changed, changes nothing but what is said to be lacking."""
 
     def again(world: World, plan: GrantPlan, before: dict[str, GrantDecided]) -> None:
         for one in world.nodes.values():
             world.pool.set_node(one)
         for declared in world.declared.values():
             world.pool.set_declared(declared)
-        assert world.pool.decide(Instant(world.now)).grants == ()
+        expected = _outcome(world.grants)
+        again = world.pool.decide(Instant(world.now)).grants
+        assert _outcome(world.grants | {grant.model: grant for grant in again}) == expected
 
     history(taken, again, shrink=True)
 
@@ -222,5 +226,5 @@ def test_in_the_end_everything_settles(taken: list[Step]) -> None:
     for grant in world.grants.values():
         declared = world.declared[grant.model]
         newest = replace(grant, replicas=tuple(one for one in grant.replicas if one.revision == declared.revision))
-        if grant.shortage is None:
+        if grant.shortage is None and not {"rolls_out_revision", *LACKS.values()} & set(grant.reasons):
             assert len(newest.replicas) == grant.wished
