@@ -8,6 +8,7 @@ here up to a bound, then the socket is no longer read.
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 import struct
 from enum import Enum, auto
@@ -31,6 +32,10 @@ _MAX_DISCARDED: Final = 1024 * 1024
 """A refused request's body up to this size is read, so that the connection can go on."""
 _RESET: Final = struct.pack("ii", 1, 0)
 """SO_LINGER with no time: closing sends a reset."""
+
+
+_PROBE_SECONDS: Final = 1.0
+"""How often a client that is not read is asked whether it is still there."""
 
 
 class Phase(Enum):
@@ -108,6 +113,7 @@ class ClientConnection(asyncio.Protocol):
             if len(self._rest) > _MAX_AHEAD and not self._read_paused:
                 self._read_paused = True
                 self._transport.pause_reading()
+                self._context.wheel.wake_by(self, self._context.clock.now() + _PROBE_SECONDS)
 
     def eof_received(self) -> None:
         # A client that closes is gone, also when it only closed its sending half: engines must be told to stop.
@@ -188,7 +194,12 @@ class ClientConnection(asyncio.Protocol):
         """Act on the deadline of the present phase."""
         settings = self._context.settings
         if self._exchange is not None:
-            return self._exchange.wake(now)
+            due = self._exchange.wake(now)
+            if not self._read_paused:
+                return due
+            if _peer_gone(self._transport):
+                self.abort()
+            return now + _PROBE_SECONDS if due is None else min(due, now + _PROBE_SECONDS)
         if self._phase is Phase.HEAD:
             due = self._since + (settings.head_timeout if self._rest else settings.idle_timeout)
         elif self._phase is Phase.BODY:
@@ -366,3 +377,13 @@ class ClientConnection(asyncio.Protocol):
 
     def _wake_in(self, seconds: float) -> None:
         self._context.wheel.wake_by(self, self._since + seconds)
+
+
+def _peer_gone(transport: asyncio.Transport) -> bool:
+    """Whether the peer of a socket that is not read has closed or reset it, as far as the kernel knows."""
+    raw = transport.get_extra_info("socket")
+    if raw is None or raw.fileno() < 0:
+        return True
+    poll = select.poll()
+    poll.register(raw.fileno(), getattr(select, "POLLRDHUP", 0))  # POLLHUP and POLLERR are always told
+    return bool(poll.poll(0))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import struct
 from dataclasses import dataclass, field
 
 
@@ -75,7 +77,7 @@ class RawClient:
     async def _body(self, reply: Reply) -> None:
         if reply.headers.get("transfer-encoding") == "chunked":
             assert "content-length" not in reply.headers
-            reply.body, reply.clean = await self._chunks()
+            reply.body, reply.clean = await self.chunks()
         elif "content-length" in reply.headers:
             try:
                 reply.body = await self.reader.readexactly(int(reply.headers["content-length"]))
@@ -95,7 +97,8 @@ class RawClient:
             return body, False
         return body, True
 
-    async def _chunks(self) -> tuple[bytes, bool]:
+    async def chunks(self) -> tuple[bytes, bool]:
+        """Read a chunked body: (payload, whether it ended as it should)."""
         body = b""
         try:
             while True:
@@ -131,5 +134,7 @@ class RawClient:
             await self.writer.wait_closed()
 
     def reset(self) -> None:
-        """Close at once."""
+        """Close at once, with a reset."""
+        raw = self.writer.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()

@@ -1,9 +1,10 @@
-"""Fixtures of the data port's tests: both event loops, and gateways that are checked to hold nothing after each test."""
+"""Fixtures of the data port's tests: both event loops, and gateways that hold nothing after each test."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+import faulthandler
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
 import pytest
 import uvloop
@@ -22,3 +23,11 @@ async def gateways() -> AsyncIterator[Gateways]:
     made = Gateways()
     yield made
     await made.close()
+
+
+@pytest.fixture(autouse=True)
+def _bounded() -> Iterator[None]:
+    """No test of the data port may hang: after 60 s the process writes all stacks and ends."""
+    faulthandler.dump_traceback_later(25, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
