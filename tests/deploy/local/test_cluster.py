@@ -19,9 +19,9 @@ from events.types.metrics import ReplicaMetrics
 from events.types.phases import ReplicaDrained, ReplicaPhaseChanged
 from events.types.replicas import CardsObserved, Phase, ReplicasObserved, ReplicaState
 from events.types.shared import Resources
-from events.units import Seconds
+from events.units import Instant, Seconds
 from events.writer import EventWriter
-from tests.support.local_cluster import FAST, Stage, alive, engine, states, until_dead
+from tests.support.local_cluster import FAST, PATIENCE, Stage, alive, engine, states, until_dead
 
 S = ReplicaState
 
@@ -170,12 +170,9 @@ async def test_metrics_are_read(stage: Stage) -> None:
     await stage.declare(engine(metricsPath="/metrics"))
     await stage.grant(0)
     await stage.ready()
-    told: list[object] = []
-    for _ in range(200):
-        told = await stage.history(Topic.METRICS)
-        if len(told) >= 2:
-            break
-        await stage.clock.sleep_until(stage.clock.now() + 0.02)  # type: ignore[arg-type]  # an instant
+    async with asyncio.timeout(PATIENCE):
+        while len(told := await stage.history(Topic.METRICS)) < 2:
+            await stage.clock.sleep_until(Instant(stage.clock.now() + 0.02))
     expected = ReplicaMetrics(model="echo", replica="echo-r1-0", revision=1, running=2, waiting=1)
     assert told[:2] == [expected, expected]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import aiohttp
@@ -12,7 +13,8 @@ from deploy.demo.model import cached_path
 from events.names import Topic
 from events.types.metrics import ReplicaMetrics
 from events.types.replicas import ReplicaStatus
-from tests.support.local_cluster import Stage
+from events.units import Instant
+from tests.support.local_cluster import PATIENCE, Stage
 
 
 async def complete(replica: ReplicaStatus, prompt: str) -> str:
@@ -35,12 +37,14 @@ async def test_simulated(stage: Stage) -> None:
     replica = (await stage.ready()).replicas[0]
     assert (replica.slots, replica.busy_path != "") == (3, True)
     assert await complete(replica, "hello")
-    for _ in range(200):
-        told = [one for one in await stage.history(Topic.METRICS) if isinstance(one, ReplicaMetrics)]
-        if told:
-            break
-        await stage.clock.sleep_until(stage.clock.now() + 0.02)  # type: ignore[arg-type]  # an instant
-    assert told[0].running == 0
+    async with asyncio.timeout(PATIENCE):
+        while not any(told_when_idle(one) for one in await stage.history(Topic.METRICS)):
+            await stage.clock.sleep_until(Instant(stage.clock.now() + 0.02))
+
+
+def told_when_idle(data: object) -> bool:
+    """Whether these are metrics of after the request: nothing runs, and tokens were made."""
+    return isinstance(data, ReplicaMetrics) and data.running == 0 and (data.tokens_out_total or 0) > 0
 
 
 @pytest.mark.slow
