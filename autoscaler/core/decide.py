@@ -38,8 +38,8 @@ def hold(snapshot: Snapshot, policy: ScalingPolicy, now: Instant, why: Reason) -
 
 
 def _bounded(decision: Decision, policy: ScalingPolicy) -> Decision:
-    replicas = max(policy.min_replicas, min(policy.max_replicas, decision.replicas))
-    if replicas == decision.replicas:
+    if policy.min_replicas <= decision.replicas <= policy.max_replicas:
         return decision
+    replicas = max(policy.min_replicas, min(policy.max_replicas, decision.replicas))
     bound = Reason.AT_LEAST_MIN if replicas > decision.replicas else Reason.AT_MOST_MAX
     return replace(decision, replicas=replicas, reasons=in_order({*decision.reasons, bound}))

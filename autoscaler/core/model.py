@@ -65,7 +65,7 @@ REASON_RANK = {reason: rank for rank, reason in enumerate(Reason)}
 
 def in_order(reasons: set[Reason]) -> tuple[Reason, ...]:
     """The reasons in the order of `Reason`."""
-    return tuple(sorted(reasons, key=REASON_RANK.__getitem__))
+    return tuple(sorted(reasons, key=REASON_RANK.__getitem__)) if len(reasons) > 1 else tuple(reasons)
 
 
 @value

@@ -14,19 +14,22 @@ class Ring:
     Exact but for the oldest cell, whose amount counts by the part of the cell that is still inside the span.
     """
 
-    __slots__ = ("_cells", "_head", "_width", "span")
+    __slots__ = ("_cells", "_head", "_sum", "_width", "span")
 
     def __init__(self, span: Seconds, cells: int) -> None:
         self.span = span
         self._width = span / cells
         self._cells = array("d", bytes(8 * (cells + 1)))
         self._head = -(1 << 62)
+        self._sum = 0.0
+        """Of all cells; summed anew each time round, so that rounding does not gather."""
 
     def add(self, start: float, end: float, amount: float) -> None:
         """Spread `amount` over [start, end], or put all of it at `end`. What lies before the span is lost."""
         width = self._width
         last = floor(end / width)
-        self._advance(last)
+        if last > self._head:
+            self._advance(last)
         cells = self._cells
         count = len(cells)
         if last <= self._head - count:
@@ -34,34 +37,42 @@ class Ring:
         first = floor(start / width)
         if first >= last:
             cells[last % count] += amount
+            self._sum += amount
             return
         rate = amount / (end - start)
-        cells[last % count] += rate * (end - last * width)
-        oldest = max(first, self._head - count + 1)
-        for index in range(oldest, last):
+        added = rate * (end - last * width)
+        cells[last % count] += added
+        for index in range(max(first, self._head - count + 1), last):
             begin = start if index == first else index * width
-            cells[index % count] += rate * ((index + 1) * width - begin)
+            piece = rate * ((index + 1) * width - begin)
+            cells[index % count] += piece
+            added += piece
+        self._sum += added
 
     def total(self, now: Instant) -> float:
         """What was added for (now - span, now]."""
-        width = self._width
-        self._advance(floor(now / width))
+        place = now / self._width
+        if place >= self._head + 1:
+            self._advance(floor(place))
+        passed = place - self._head
+        if passed <= 0.0:
+            return self._sum
         cells = self._cells
-        count = len(cells)
-        passed = now / width - self._head
-        expired = cells[(self._head + 1) % count] * min(1.0, max(0.0, passed))
-        return max(0.0, sum(cells) - expired)
+        left = self._sum - cells[(self._head + 1) % len(cells)] * passed
+        return max(0.0, left)
 
     def _advance(self, index: int) -> None:
-        steps = index - self._head
-        if steps <= 0:
-            return
+        """The newest cell is `index` from now on."""
         cells = self._cells
         count = len(cells)
-        if steps >= count:
-            for cell in range(count):
-                cells[cell] = 0.0
-        else:
-            for step in range(self._head + 1, index + 1):
-                cells[step % count] = 0.0
-        self._head = index
+        head, self._head = self._head, index
+        if index - head >= count:
+            self._cells = array("d", bytes(8 * count))
+            self._sum = 0.0
+            return
+        for step in range(head + 1, index + 1):
+            cell = step % count
+            self._sum -= cells[cell]
+            cells[cell] = 0.0
+            if cell == 0:
+                self._sum = sum(cells)

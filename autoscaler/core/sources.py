@@ -60,7 +60,8 @@ class Levels:
 
     def take(self, source: Source, now: Instant) -> None:
         """Add a source that has requests."""
-        age = max(0.0, now - source.at)
+        age = now - source.at
+        age = max(age, 0.0)
         if self.age is None or age > self.age:
             self.age = age
         if age > SILENCE:

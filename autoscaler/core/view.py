@@ -61,6 +61,7 @@ class _Observed:
 
 NOTHING = _Observed()
 NO_REPLICAS = Replicas()
+NO_MEMORY = Memory()
 KNOWN_ZERO = Demand(stable=0.0, panic=0.0)
 UNKNOWN = Demand()
 
@@ -77,7 +78,7 @@ class ModelView:
         self.model = model
         self.declared: Declared | None = None
         self.wish: Wish | None = None
-        self.memory = Memory()
+        self.memory = NO_MEMORY
         self.last: Decision | None = None
         self.cause: str | None = None
         """Id of the event that made the next decision urgent."""
@@ -98,7 +99,7 @@ class ModelView:
         self.enough = 0.0
         if was is not None and was.uid != declared.uid:
             self._windows = self._signals = self._floors = self._estimate = self._start_seconds = None
-            self.wish, self.memory = None, Memory()
+            self.wish, self.memory = None, NO_MEMORY
         if self._windows is not None:
             self._windows.resize(declared.policy.stable_window, declared.policy.panic_window, at)
         ahead, self._ahead = self._ahead, None
@@ -186,7 +187,7 @@ class ModelView:
             wished=wish.replicas if wish is not None and known else None,
             replicas=_counted(observed, now),
             demand=self._measured(declared, now, world),
-            memory=self.memory if known else Memory(),
+            memory=self.memory if known else NO_MEMORY,
             floor=floor, floor_until=floor_until,
             start_seconds=self._start_seconds,
             failures=observed.failures, retry_at=observed.retry_at,

@@ -96,17 +96,23 @@ class Windows:
 
     def measure(self, now: Instant, world: World, signals: Needed) -> Demand:
         """Demand at `now`, with what the signals need. Averages are None unless all of their window is known."""
-        self._pass_foreign(now)
+        if self._foreign is not None:
+            self._pass_foreign(now)
         levels = self._levels(now, world)
-        stable, panic = self._averages(now, levels)
+        stable = panic = levels.since
+        if self._stable is not None and self._panic is not None:
+            stable += self._stable.total(now)
+            panic += self._panic.total(now)
         known = world.followed_since is not None and not levels.silent
         rate, seconds = self._rates(now)
         coverage = 1.0 if self._hole is None else self._coverage(now)
         demand = Demand(
             running=levels.running + (len(self._foreign) if self._foreign else 0),
             waiting=levels.waiting,
-            stable=stable if known and coverage == 1.0 else None,
-            panic=panic if known and not self._holed(now, self._panic_span) else None,
+            stable=stable / self._stable_span if known and coverage == 1.0 else None,
+            panic=panic / self._panic_span
+            if known and (self._hole is None or self._hole[1] <= now - self._panic_span)
+            else None,
             oldest_waiting=levels.oldest,
             earliest_deadline=levels.deadline,
             last_active_at=self.last_active_at,
@@ -197,28 +203,22 @@ class Windows:
     # -- measuring
 
     def _levels(self, now: Instant, world: World) -> Levels:
-        levels = Levels()
-        for key, source in list(self._sources.items()):
+        levels, ended = Levels(), []
+        for key, source in self._sources.items():
             if not source.level:
                 continue
             if now - source.at > SILENCE:
                 over = world.gateways.over(source.gateway, source.at, now)
                 if over is not None:
-                    self.level -= self._sources.pop(key).level
+                    ended.append(key)
                     self._active(over)
                     continue
             levels.take(source, now)
-        if levels.running + levels.waiting:
+        for key in ended:
+            self.level -= self._sources.pop(key).level
+        if levels.running or levels.waiting:
             self._active(now)
         return levels
-
-    def _averages(self, now: Instant, levels: Levels) -> tuple[float, float]:
-        """What the rings hold and what has gathered since the newest windows, divided by the spans."""
-        stable = panic = levels.since
-        if self._stable is not None and self._panic is not None:
-            stable += self._stable.total(now)
-            panic += self._panic.total(now)
-        return stable / self._stable_span, panic / self._panic_span
 
     def _rates(self, now: Instant) -> tuple[float, float | None]:
         """Arrivals a second and seconds a request, over about the stable window."""
@@ -235,9 +235,6 @@ class Windows:
             self._arrivals, self._finishes = self._arrivals * keep, self._finishes * keep
             self._running_seconds *= keep
             self._faded_at = now
-
-    def _holed(self, now: Instant, span: Seconds) -> bool:
-        return self._hole is not None and self._hole[1] > now - span
 
     def _coverage(self, now: Instant) -> float:
         if self._hole is None:

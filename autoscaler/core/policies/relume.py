@@ -236,7 +236,7 @@ def _done(case: _Case, replicas: int, reasons: set[Reason], again: float | None)
     )  # fmt: skip
     return Decision(
         replicas=replicas,
-        reasons=in_order(reasons) if len(reasons) > 1 else tuple(reasons),
+        reasons=in_order(reasons),
         memory=memory,
         again_at=_again(case, replicas, again),
         marginal_gain=_gain(case),
@@ -246,13 +246,15 @@ def _done(case: _Case, replicas: int, reasons: set[Reason], again: float | None)
 
 def _again(case: _Case, replicas: int, again: float | None) -> Instant | None:
     """The next instant at which something changes by time alone."""
-    times = [again, case.floor_until, case.demand.changes_at]
+    soonest, now = again, case.now
     if case.level:
-        times.append(case.now + LOOK_AGAIN)
-    elif case.quiet and replicas > case.policy.min_replicas:
-        times.append(case.idle_at)
-    coming = [time for time in times if time is not None and time > case.now]
-    return Instant(min(coming)) if coming else None
+        rests_at: float | None = now + LOOK_AGAIN
+    else:
+        rests_at = case.idle_at if case.quiet and replicas > case.policy.min_replicas else None
+    for time in (rests_at, case.floor_until, case.demand.changes_at):
+        if time is not None and time > now and (soonest is None or soonest <= now or time < soonest):
+            soonest = time
+    return None if soonest is None or soonest <= now else Instant(soonest)
 
 
 def _gain(case: _Case) -> float:
@@ -262,5 +264,5 @@ def _gain(case: _Case) -> float:
     of another.
     """
     target = case.policy.target
-    unserved = max(0.0, case.level - case.capacity * target)
-    return min(target, unserved) / (1 + case.capacity)
+    unserved = case.level - case.capacity * target
+    return min(target, unserved) / (1 + case.capacity) if unserved > 0.0 else 0.0
