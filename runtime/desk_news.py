@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
+from dataclasses import dataclass
 from typing import Protocol
 
 from events.envelope import AnyEnvelope
@@ -24,7 +26,7 @@ TAKEN_WITHIN = Seconds(2.0)
 """A beat that is not durable by then is given up: two of them still fit into the five seconds."""
 
 MOST_PENDING = 10_000
-"""News kept while the log takes none. By model and kind, so that fewer are needed than models are active."""
+"""News kept while the log takes none; windows count one a revision."""
 
 News = RequestWindow | ReplicaDrained | ReplicaSuspected | ColdStartFinished
 
@@ -36,57 +38,82 @@ class Offering(Protocol):
         """See `EventLog.offer`."""
 
 
+@dataclass(slots=True)
+class _Kept:
+    """Windows of one revision that the log did not take: intervals that are over, as one, and the one that goes on."""
+
+    over: RequestWindow | None
+    last: RequestWindow
+
+    def add(self, window: RequestWindow) -> None:
+        if window.started_at != self.last.started_at:
+            self.over = self.last if self.over is None else merged(self.over, self.last)
+        self.last = window
+
+
 class Newsagent:
     """Offers news to the log at once; what it does not take is kept and offered again with the next beat.
 
-    Kept windows of one revision become one, so none of what they measured is lost.
+    Kept windows of intervals that are over become one, so none of what they measured is lost, and none is told before
+    an earlier one of its revision: so nothing is counted twice either.
     """
 
     def __init__(self, log: Offering, writer: EventWriter) -> None:
         self._log = log
         self._writer = writer
-        self._pending: dict[tuple[str, ...], News] = {}
+        self._windows: dict[tuple[str, str, int], _Kept] = {}
+        self._others: deque[News] = deque()
         self.dropped = 0
         """News that could not even be kept."""
 
     @property
     def pending(self) -> int:
         """News that the log has not taken yet."""
-        return len(self._pending)
+        return len(self._windows) + len(self._others)
 
     def tell(self, news: News) -> None:
-        """Offer it, after all that is kept of the same kind and subject."""
-        key = _key(news)
-        kept = self._pending.pop(key, None)
-        if isinstance(kept, RequestWindow) and isinstance(news, RequestWindow):
-            news = merged(kept, news)
-        if not self._log.offer(self._writer.envelope(news)):
-            self._keep(key, news)
+        """Offer it, or keep it."""
+        if isinstance(news, RequestWindow):
+            self._tell_window(news)
+        elif (self._others or not self._offer(news)) and self._room():
+            self._others.append(news)
 
     def flush(self) -> None:
         """Offer again what is kept, until the log takes no more."""
-        for key, news in list(self._pending.items()):
-            if not self._log.offer(self._writer.envelope(news)):
+        while self._others:
+            if not self._offer(self._others[0]):
                 return
-            del self._pending[key]
+            self._others.popleft()
+        for key, kept in list(self._windows.items()):
+            if not self._offer_kept(kept):
+                return
+            del self._windows[key]
 
-    def _keep(self, key: tuple[str, ...], news: News) -> None:
-        if len(self._pending) >= MOST_PENDING:
-            self.dropped += 1
-            return
-        self._pending[key] = news
+    def _tell_window(self, window: RequestWindow) -> None:
+        key = (window.model, window.uid, window.revision)
+        kept = self._windows.get(key)
+        if kept is not None:
+            kept.add(window)
+            if self._offer_kept(kept):
+                del self._windows[key]
+        elif not self._offer(window) and self._room():
+            self._windows[key] = _Kept(None, window)
 
+    def _offer_kept(self, kept: _Kept) -> bool:
+        if kept.over is not None:
+            if not self._offer(kept.over):
+                return False
+            kept.over = None
+        return self._offer(kept.last)
 
-def _key(news: News) -> tuple[str, ...]:
-    match news:
-        case RequestWindow():
-            return ("window", news.model, news.uid, str(news.revision))
-        case ColdStartFinished():
-            return ("cold start", news.model, news.request)
-        case ReplicaDrained():
-            return ("drained", news.model, news.replica)
-        case ReplicaSuspected():
-            return ("suspected", news.model, news.replica)
+    def _offer(self, news: News) -> bool:
+        return self._log.offer(self._writer.envelope(news))
+
+    def _room(self) -> bool:
+        if self.pending < MOST_PENDING:
+            return True
+        self.dropped += 1
+        return False
 
 
 class Heart:
