@@ -183,7 +183,7 @@ async def test_expect_continue(gateways: Gateways) -> None:
         reply = await nobody.ask(large.replace(b"99999999", b"9").replace(b"/v1/completions", b"/other"))
         assert (reply.status, reply.informational) == (404, [])
         odd = await gateways.client(server)
-        assert (await odd.ask(large.replace(b"100-continue", b"tea"))).status == 417
+        assert (await odd.ask(large.replace(b"100-continue", b"tea").replace(b"99999999", b"9"))).status == 417
 
 
 async def test_a_refused_upload_still_gets_its_answer(gateways: Gateways) -> None:
