@@ -280,3 +280,21 @@ def test_a_node_with_less_memory_takes_back_the_last_in_rank() -> None:
     assert (len(world.live("high")), len(world.live("low"))) == (1, 0)
     assert "placement_gone" in world.grants["low"].reasons
     assert_not_overcommitted(world)
+
+
+def test_a_claim_stands_as_long_as_the_wish() -> None:
+    """A lower priority that comes later waits too, until the claim is gone."""
+    world = World(node(gpus=2))
+    world.declare("holder", resources=needs(gpus=1))
+    world.wish("holder", 1)
+    world.decide()
+    world.declare("high", priority=200, resources=needs(gpus=2))
+    world.wish("high", 1)
+    world.decide()
+    world.declare("low", priority=50, resources=needs(gpus=1))
+    world.wish("low", 1)
+    world.decide(after=100)
+    assert world.live("low") == []
+    world.declare("high", deleted=True)
+    world.decide()
+    assert world.live("low") == ["low-r1-0"]

@@ -282,3 +282,41 @@ def test_a_rollout_ends_at_the_wish(wished: int) -> None:
         world.obey("a")
         world.decide(after=1)
     assert world.live("a") == [f"a-r2-{index}" for index in range(wished)]
+
+
+def test_another_uid_is_never_taken_back() -> None:
+    """Even when the revision did not change, what ran for another uid drains, and the new wish gets a new replica."""
+    world = running(1)
+    world.declare("a", uid="a-2")
+    world.wish("a", 1)
+    world.decide()
+    assert (world.draining("a"), world.live("a")) == (["a-r1-0"], ["a-r1-1"])
+    world.see("a", ("a-r1-0", READY), ("a-r1-1", STARTING))
+    world.wish("a", 2)
+    world.decide()
+    assert (world.draining("a"), world.live("a")) == (["a-r1-0"], ["a-r1-1", "a-r1-2"])
+
+
+def test_a_model_declared_anew_is_no_rollout() -> None:
+    """Replicas of another uid do not serve until the new ones are ready: they go at once."""
+    world = running(2)
+    world.declare("a", uid="a-2", revision=2)
+    world.wish("a", 1)
+    world.decide()
+    assert (world.live("a"), len(world.draining("a"))) == (["a-r2-0"], 2)
+
+
+@pytest.mark.parametrize(("revision_gpus", "drained"), [(1, 1), (2, 0)])
+def test_trying_a_rollout_in_thought_frees_nothing(revision_gpus: int, drained: int) -> None:
+    """Whether or not the successor would fit in the old one's place, nobody else gets that place meanwhile."""
+    world = running(1, gpus=2)
+    world.declare("other", resources=needs(gpus=1))
+    world.wish("other", 1)
+    world.decide()
+    world.declare("a", revision=2, resources=needs(gpus=revision_gpus))
+    world.decide()
+    assert len(world.draining("a")) == drained
+    world.declare("c", resources=needs(gpus=1))
+    world.wish("c", 1)
+    world.decide()
+    assert world.live("c") == []
