@@ -75,7 +75,7 @@ class LocalCluster:
         self._clock = clock
         self._folder = folder
         self._settings = settings
-        self._view = View(settings.drain_bound)
+        self._view = View(settings.node, settings.drain_bound)
         self._alarms = Alarms(clock)
         self._publisher = Publisher(log, writer, clock, self._state)
         self._tasks: set[asyncio.Task[None]] = set()

@@ -47,10 +47,11 @@ class ModelView:
 class View:
     """All models. Used on the event loop only."""
 
-    def __init__(self, drain_bound: Seconds) -> None:
+    def __init__(self, node: str, drain_bound: Seconds) -> None:
         self.models: dict[ModelName, ModelView] = {}
         self.epoch = 0
         self.refused_grants = 0
+        self._node = node
         self._drain_bound = drain_bound
         self._live = False
 
@@ -94,14 +95,14 @@ class View:
         return ModelName(grant.model)
 
     def granted(self, name: ModelName) -> Granted:
-        """What the plan needs; nothing is granted to a model that is not declared, or by a void grant."""
+        """What the plan needs: the replicas on this node; none for what is not declared, or by a void grant."""
         model = self.models.get(name, ModelView())
         declared = model.revisions.get(model.revision)
         total = declared.timeouts.total if isinstance(declared, Declared) else DEFAULT_TOTAL
         grant = model.valid_grant
         return Granted(
             uid=model.uid,
-            replicas=() if grant is None else grant.replicas,
+            replicas=tuple(one for one in (grant.replicas if grant else ()) if one.placement.node == self._node),
             drain_bound=Seconds(min(total, self._drain_bound)),
         )
 

@@ -9,12 +9,14 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
+from deploy.local import replica
 from deploy.local.addresses import Ports
 from deploy.local.progress import StartDeadline
 from events.log import LogUnavailable, Position
-from events.types.phases import ReplicaSuspected
+from events.types.phases import ReplicaDrained, ReplicaSuspected
 from events.types.replicas import ReplicasObserved, ReplicaState
 from events.types.shared import Resources
 from events.units import Instant, Seconds
@@ -174,6 +176,24 @@ async def test_port_is_taken(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> N
     assert stage.cluster.stats().starts == 1
 
 
+async def test_stuck_shim_is_cleared_away(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replica whose shim is stopped, so that it hears no order, is stopped all the same."""
+    monkeypatch.setattr(replica, "ABANDON", 0.1)
+    await stage.declare(engine())
+    await stage.grant(0)
+    pid = (await stage.ready()).replicas[0].pid
+    assert pid is not None
+    shim = psutil.Process(pid).parent()
+    assert shim is not None
+    shim.suspend()
+    await stage.grant(0, drain=(0,))
+    await stage.until(lambda state: states(state) == [S.DRAINING])
+    await stage.say(ReplicaDrained(model="echo", replica="echo-r1-0"))
+    await stage.gone()
+    assert not alive(pid)
+    assert not alive(shim.pid)
+
+
 @pytest.mark.slow
 async def test_one_models_trouble_is_its_own(stage: Stage) -> None:
     """While more starts hang than may go on at once, another model still gets up."""
@@ -196,9 +216,9 @@ async def test_stale_processes_are_killed_first(tmp_path: Path, stage: Stage) ->
     """A start after kill -9 of everything but an engine finds that engine and kills it before it starts another."""
     await stage.declare(engine("--children", tmp_path / "pids"))
     await stage.grant(0)
-    replica = (await stage.ready()).replicas[0]
+    engine_pid = (await stage.ready()).replicas[0].pid
     pids = [int(line) for line in (tmp_path / "pids").read_text().split()]
-    assert replica.pid in pids
+    assert engine_pid in pids
     survivors = [pid for pid in pids if alive(pid)]
     assert len(survivors) == 3
     second = Stage(tmp_path / "elsewhere")

@@ -33,17 +33,15 @@ def declaration(
     )
 
 
-def granted(index: int = 0, *, uid: str = "u", epoch: int | None = None) -> Record:
+def granted(index: int = 0, *, uid: str = "u", epoch: int | None = None, node: str = "local") -> Record:
     """A grant of one replica."""
-    replica = ReplicaGrant(
-        replica=f"m-r1-{index}", revision=1, placement=Placement(node="local"), resources=Resources()
-    )
+    replica = ReplicaGrant(replica=f"m-r1-{index}", revision=1, placement=Placement(node=node), resources=Resources())
     return record(GrantDecided(model="m", uid=uid, revision=1, wished=1, replicas=(replica,)), epoch=epoch)
 
 
 def view(*records: Record, live: bool = True) -> View:
     """A view of these records, then live."""
-    made = View(Seconds(300.0))
+    made = View("local", Seconds(300.0))
     for one in records:
         made.fold(one)
     if live:
@@ -69,6 +67,11 @@ def test_void_uid() -> None:
     assert names(view()) == []
     seen.fold(declaration("v"))
     assert names(seen) == ["m-r1-0"]
+
+
+def test_other_nodes() -> None:
+    """What is granted on another node is another's to start."""
+    assert names(view(declaration(), granted(node="elsewhere"))) == []
 
 
 def test_grants_are_fenced() -> None:
