@@ -53,6 +53,12 @@ class ModelBoard:
             return False
         return self.observed is None or self.observed.uid != self.declared.uid or not self.observed.replicas
 
+    def forget_if_gone(self) -> None:
+        """Keep only the declaration of what is gone: the next one of this name goes on from its revision."""
+        if self.gone:
+            self.wish = self.grant = self.observed = self.last_start = self.start_seconds = None
+            self.windows.clear()
+
 
 class Board:
     """All models, their replicas, and the nodes."""
@@ -145,6 +151,7 @@ class Board:
             entry.windows.clear()
             entry.last_start = entry.start_seconds = None
         entry.declared, entry.declared_at = data, offset
+        entry.forget_if_gone()
 
     def _observe(self, data: ReplicasObserved) -> None:
         entry = self._of(data.model)
@@ -156,6 +163,8 @@ class Board:
                 entry.last_start = newest
                 if newest.ready_at is not None:
                     entry.start_seconds = round(newest.ready_at - newest.phases[0].started_at, 6)
+
+        entry.forget_if_gone()
 
     def _window(self, data: RequestWindow) -> None:
         entry = self._models.get(data.model)

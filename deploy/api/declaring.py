@@ -7,11 +7,12 @@ once, show them on the board. The lock makes compare-and-set exact; the log make
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from deploy.api.board import Board, metadata_of
 from deploy.api.problem import ProblemError, refuse, unknown
@@ -25,6 +26,8 @@ from events.types.models import ModelDeclared, Override
 from events.writer import EventWriter
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 MAX_FOR = 30 * 86400.0
 """Longest override, seconds: what should stand longer belongs in the declaration."""
@@ -69,7 +72,7 @@ class Declarations:
         self._writer = writer
         self._caught_up = caught_up
         self._lock = asyncio.Lock()
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     async def apply_text(self, raw: bytes, *, dry_run: bool = False) -> ApplyResult:
         """Declare the documents of a YAML or JSON text, all or none; ProblemError tells each wrong field."""
@@ -102,8 +105,15 @@ class Declarations:
         """Do `work` under the lock, to its end also when the asker leaves: the board may not miss what the log has."""
         task = asyncio.create_task(self._locked(work))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
         return await asyncio.shield(task)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.debug(
+                "a declaration was refused or failed: %s", task.exception()
+            )  # its asker was told, if it is there
 
     async def _locked(self, work: Coroutine[None, None, T]) -> T:
         await self._caught_up.wait()

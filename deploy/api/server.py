@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
@@ -80,6 +79,8 @@ class AdminServer:
             asyncio.create_task(self._lag.run(), name="admin-lag"),
         ]
         # Who leaves is not worked for any more, and a stream's place is free at once. (Declarations finish: see there.)
+        for task in self._tasks:
+            task.add_done_callback(_report)
         runner = web.AppRunner(
             self.application(), access_log=None, shutdown_timeout=SHUTDOWN, handler_cancellation=True
         )
@@ -115,9 +116,7 @@ class AdminServer:
             await self._runner.cleanup()
         for task in self._tasks:
             task.cancel()
-        for task in self._tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
 
     def application(self) -> web.Application:
@@ -152,6 +151,7 @@ class AdminServer:
 
     def _missing(self) -> list[str]:
         own = [] if self._caught_up.is_set() else ["the admin port still reads the event log"]
+        own += [f"{task.get_name()} has ended: see the log of this process" for task in self._tasks if task.done()]
         return [*own, *self._parts.readiness.missing()]
 
     async def _follow_states(self) -> None:
@@ -192,6 +192,12 @@ class AdminServer:
             except EventLogError as error:
                 _log.warning("the admin port cannot follow the event log, trying again: %s", error)
                 await asyncio.sleep(RETRY)
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    """A follower that breaks is a bug: it is told at once, and readiness says that the board is old."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("%s ended", task.get_name(), exc_info=error)
 
 
 def _answering(operation: Operation) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:

@@ -192,6 +192,7 @@ def _conditions(facts: Facts, verdict: _Verdict) -> list[Condition]:
             type="Ready",
             status=_truth(None if observed is None else ready),
             reason="" if ready else verdict.reason or "Zero",
+            message="" if ready else verdict.message,
         ),
         Condition(
             type="Granted",

@@ -158,8 +158,8 @@ class Tallies:
     def _declare(self, data: ModelDeclared) -> None:
         if data.deleted:
             self.models.pop(data.model, None)
-        else:
-            self.models.setdefault(data.model, ModelTally())
+        elif data.model not in self.models:
+            self.models[data.model] = ModelTally()
 
     def _of_model(self, tally: ModelTally, envelope: AnyEnvelope) -> None:
         data = envelope.data

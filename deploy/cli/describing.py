@@ -132,10 +132,11 @@ def _start(status: Mapping[str, Any]) -> list[str]:
         return []
     longest = max((phase["seconds"] or 0.0 for phase in start["phases"]), default=0.0) or 1.0
     lines = [f"{start['replica']}: {seconds(start['seconds'])} to ready" if start["readyAt"] else start["replica"]]
+    unfinished = "goes on" if status["startingReplicas"] else "not done"
     for phase in start["phases"]:
         took = phase["seconds"]
         bar = "#" * max(1, round(BAR * took / longest)) if took else ""
-        lines.append(f"{phase['phase']:<8}{seconds(took) if took is not None else 'goes on':>9}  {bar}".rstrip())
+        lines.append(f"{phase['phase']:<8}{seconds(took) if took is not None else unfinished:>9}  {bar}".rstrip())
     return lines
 
 

@@ -16,6 +16,9 @@ from deploy.cli.output import age, show_json, show_table
 SUMMARY: Final = 120
 """Characters of an event's data that a line for people shows."""
 
+_IN_SUBJECT: Final = frozenset({"model", "replica", "revision", "uid", "at"})
+"""Fields that a line for people leaves out: the subject and the time say them already."""
+
 LETTERS: Final = 10_000
 """Most dead letters of one list."""
 
@@ -103,8 +106,11 @@ def list_letters(connection: Connection, limit: int, output: str) -> None:
 
 
 def _sentence(event: dict[str, Any]) -> str:
-    data = json.dumps(event.get("data"), ensure_ascii=False, separators=(", ", "="))
-    data = data.strip("{}").replace('"', "")
+    data = ", ".join(
+        f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        for name, value in (event.get("data") or {}).items()
+        if value not in (None, "", [], {}) and name not in _IN_SUBJECT
+    )
     short = data if len(data) <= SUMMARY else data[: SUMMARY - 1] + "…"
     kind = str(event.get("type", "")).removeprefix("relume.")
     return f"{event.get('time', '')!s:<27} {kind:<28} {event.get('subject', '')}  {short}"

@@ -55,7 +55,7 @@ def _replicas(connection: Connection, name: str) -> list[str]:
     except Refused as refused:
         if refused.name != "model-not-found":
             raise
-        return [name]  # a replica that ended still has its log; the server knows
+        return [_ended(connection, name, refused)]
     own = model["metadata"]["name"]
     replicas = [item["metadata"]["name"] for item in items if item["spec"]["model"] == own]
     start = model["status"]["lastStart"]
@@ -65,6 +65,17 @@ def _replicas(connection: Connection, name: str) -> list[str]:
     if not replicas:
         raise Refused(f"model {own} has had no replica yet", remedy="send it a request: that wakes it")
     return replicas
+
+
+def _ended(connection: Connection, name: str, unknown: Refused) -> str:
+    """The name of a replica that ended: its log is still there. Refused when there was none."""
+    try:
+        list(_lines(connection, name, 0, follow=False))
+    except Refused as refused:
+        if refused.name != "replica-not-found":
+            raise
+        raise Refused(f"there is no model or replica named {name!r}", remedy=unknown.remedy) from refused
+    return name
 
 
 def _lines(connection: Connection, replica: str, tail: int, *, follow: bool) -> Iterator[str]:

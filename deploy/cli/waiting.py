@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
 from deploy.cli.connection import Connection, segment
 from deploy.cli.failing import Refused
@@ -86,8 +87,12 @@ def _display() -> Iterator[Show]:
 
         yield line
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[words]}"), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
+    names = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, min_width=12))
+    words_column = TextColumn(
+        "{task.fields[words]}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)
+    )
+    columns = (names, BarColumn(bar_width=20), TimeElapsedColumn(), words_column)
+    with Progress(*columns, console=console, expand=True) as progress:
         tasks: dict[str, Any] = {}
 
         def bar(name: str, status: Status) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from deploy.api.ports import Explanation
 from deploy.api.server import AdminParts, AdminServer
 from deploy.api.settings import AdminSettings
-from events.log import Query
+from events.envelope import AnyEnvelope
+from events.log import LogUnavailable, Position, Query, Start, Subscription
 from events.names import Topic
 from events.types.decisions import WishDecided
 from events.types.models import ModelDeclared
@@ -235,3 +237,62 @@ async def test_a_declaration_made_before_the_start_is_known(admin: Admin) -> Non
         assert second.board.names() == ["echo"]
     finally:
         await second.close()
+
+
+async def test_a_follower_that_breaks_makes_the_process_unready(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A bug in the board is told in the log, and readiness says that what is shown may be old."""
+
+    def broken(*_: object) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(admin.server.board, "apply", broken)
+    await admin.say(observed(replica()))
+    status, body = await admin.get("/readyz")
+    assert (status, body["missing"]) == (503, ["admin-states has ended: see the log of this process"])
+    assert "a bug" in caplog.text
+
+
+async def test_the_board_follows_again_after_the_log_failed(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that fails for a moment is followed again from the newest values, and nothing is missed."""
+    monkeypatch.setattr("deploy.api.server.RETRY", 0.01)
+    failures = iter([LogUnavailable("broker away"), LogUnavailable("still away")])
+    subscribe = admin.log.subscribe
+
+    def flaky(topics: Sequence[str], start: Start, group: str | None = None) -> Subscription:
+        if (failure := next(failures, None)) is not None:
+            raise failure
+        return subscribe(topics, start, group)
+
+    monkeypatch.setattr(admin.log, "subscribe", flaky)
+    parts = AdminParts(admin.log, admin.clock, admin.traffic, admin.logs, admin.explainer, admin.readiness)
+    second = AdminServer(parts, AdminSettings(port=0))
+    await admin.apply()
+    await second.start()
+    try:
+        async with asyncio.timeout(10):
+            await second.caught_up()
+        assert second.board.names() == ["echo"]
+    finally:
+        await second.close()
+
+
+async def test_who_leaves_while_applying_loses_nothing(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An apply whose asker has gone is finished: log and board agree afterwards."""
+    append, release = admin.log.append, asyncio.Event()
+
+    async def slow(events: Sequence[AnyEnvelope]) -> tuple[Position, ...]:
+        await release.wait()
+        return await append(events)
+
+    monkeypatch.setattr(admin.log, "append", slow)
+    asking = asyncio.create_task(admin.apply())
+    await asyncio.sleep(0.1)
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    await asyncio.sleep(0.05)
+    release.set()
+    _, again = await admin.apply()
+    assert again["items"][0]["action"] == "unchanged"
+    assert len([record async for record in admin.log.read(Query(Topic.MODELS))]) == 1

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from deploy.api.settings import AdminSettings
 from deploy.cli import main
 from tests.support.admin import Admin, running_admin
 
@@ -26,11 +27,11 @@ DEADLINE = 20.0
 class LiveAdmin:
     """An admin server whose loop runs in a thread: tests are synchronous, as commands are."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: AdminSettings | None = None) -> None:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
-        self._context = running_admin()
+        self._context = running_admin(settings)
         self.admin: Admin = self.do(self._context.__aenter__())
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:

@@ -13,7 +13,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from deploy.settings.settings import Settings
-from tests.deploy.cli.conftest import Relume
+from tests.deploy.cli.conftest import LiveAdmin, Relume
 from tests.support.admin import ECHO
 
 
@@ -113,3 +113,18 @@ def test_bench_is_handed_its_arguments(relume: Relume, monkeypatch: pytest.Monke
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert relume("bench", "--help", "x").code == 4
+
+
+def test_completion_offers_names_of_the_running_relume(live: LiveAdmin) -> None:
+    """`relume explain e<TAB>` is a model that is declared; without a relume nothing is offered, and nothing said."""
+    live.do(live.admin.apply())
+    words = {"_RELUME_COMPLETE": "bash_complete", "COMP_WORDS": "relume explain e", "COMP_CWORD": "2"}
+    offered = []
+    for url in (live.admin.url, "http://127.0.0.1:9"):
+        environment = {**os.environ, **words, "RELUME_ADMIN": url}
+        done = subprocess.run(
+            [sys.executable, "-m", "deploy.cli.main"], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.stderr == ""
+        offered.append(done.stdout.split())
+    assert offered == [["plain,echo"], []]

@@ -181,7 +181,7 @@ def test_events(relume: Relume, live: LiveAdmin) -> None:
     assert len(ran.out.splitlines()) == 2
     ran = relume("events", "tail", "--topic", "metrics", "--no-follow", live=live)
     assert "signal.measured.v1" in ran.out
-    assert "name=queue" in ran.out
+    assert ran.out.endswith("model/echo  name=queue, value=3.0, target=1.0, validFor=60.0\n")
     counts = json.loads(relume("events", "stats", "-o", "json", live=live).out)
     assert counts["types"]["relume.signal.measured.v1"]["events"] == 1
     assert "relume.signal.measured.v1" in relume("events", "stats", live=live).out
