@@ -24,7 +24,6 @@ CREATE TABLE records (
 CREATE UNIQUE INDEX records_by_event ON records (source, id);
 CREATE INDEX records_by_stream ON records (stream);
 CREATE TABLE newest (stream INTEGER, key TEXT, seq INTEGER NOT NULL, PRIMARY KEY (stream, key)) WITHOUT ROWID;
-CREATE INDEX newest_by_seq ON newest (stream, seq);
 CREATE TABLE committed (
   reader TEXT, topic TEXT, partition INTEGER, next_offset INTEGER NOT NULL, PRIMARY KEY (reader, topic, partition)
 ) WITHOUT ROWID;

@@ -147,7 +147,7 @@ class Tables:
         span = (stream, self._sweep_from.get(stream, 0), self._last_offset, SWEPT)
         rows = self._connection.execute(
             "SELECT seq, appended_at, length(event),"
-            " EXISTS (SELECT 1 FROM newest WHERE stream = r.stream AND seq = r.seq)"
+            " EXISTS (SELECT 1 FROM newest WHERE stream = r.stream AND key = r.key AND seq = r.seq)"
             " FROM records AS r WHERE stream = ? AND seq >= ? AND seq < ? ORDER BY seq LIMIT ?",
             span,
         ).fetchall()

@@ -180,7 +180,7 @@ async def test_full_file(path: Path, clock: SimulatedClock, tell: Teller, caplog
     settings = SqliteSettings(max_file_bytes=300_000, offer_bound=50, retention=Retention(age=Seconds(1000.0)))
     async with SqliteEventLog(path, clock, settings) as log:
         acknowledged = await _fill(log, tell)
-        taken = [event.id for event in (tell.drained() for _ in range(80)) if log.offer(event)]
+        taken = [event.id for event in (tell.drained("m" * 500) for _ in range(80)) if log.offer(event)]
         assert len(taken) == 50
         assert log.stats().dropped == 30
         await holds(lambda: log.stats().failures >= 3)  # it tries again by itself
