@@ -298,3 +298,19 @@ def test_a_claim_stands_as_long_as_the_wish() -> None:
     world.declare("high", deleted=True)
     world.decide()
     assert world.live("low") == ["low-r1-0"]
+
+
+def test_a_name_that_is_seen_is_not_given_again() -> None:
+    """A replica that nobody names may still run: the next one gets another name."""
+    world = World(node())
+    world.declare("a", resources=needs(gpus=1))
+    world.wish("a", 1)
+    world.decide()
+    world.obey("a")
+    late = World(node())
+    late.declare("a", resources=needs(gpus=1))
+    late.pool.set_observed(world.observed["a"])
+    late.wish("a", 1)
+    late.decide()
+    assert late.live("a") == ["a-r1-1"]
+    assert late.grants["a"].replicas[0].placement.gpus == ("n1-gpu-1",)
