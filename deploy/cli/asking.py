@@ -14,6 +14,7 @@ from deploy.cli.failing import Refused
 from deploy.cli.options import model_argument, output, talking
 from deploy.cli.output import replicas as count_of
 from deploy.cli.output import say, show_json
+from deploy.cli.versions import installed_version
 
 MOST: Final = 10_000
 """The most replicas that a declaration allows (`autoscaler.spec.ScalingSpec`)."""
@@ -74,8 +75,6 @@ def _by_hand(replicas: str, span: float | None) -> bytes:
 @talking
 def version(connection: Connection, output: str) -> None:
     """Print the version of this command, and of the relume that it talks to, if one answers."""
-    from deploy.cli.main import installed_version  # noqa: PLC0415 - main imports this module by name
-
     try:
         server = str(connection.get("/healthz")["version"])
     except Refused:

@@ -10,8 +10,12 @@ import click
 
 from deploy.cli.commands import Lazy, LazyGroup, command
 from deploy.cli.connection import Connection
+from deploy.cli.failing import Refused
 from deploy.cli.options import complete_models, output, talking
 from deploy.cli.output import age, show_json, show_table
+
+CUT: Final = "relume.stream.cut.v1"
+"""The type of the last word of a stream that the server ends; it stands in no log."""
 
 SUMMARY: Final = 120
 """Characters of an event's data that a line for people shows."""
@@ -64,6 +68,8 @@ def tail(  # noqa: PLR0913 - one parameter an option
     query = {"topic": list(topics) or None, "model": model, "from": start, "limit": limit, "follow": follow}
     for line in connection.lines("/v1alpha1/events", query, follow=follow):
         text = line.decode("utf-8", "replace")
+        if CUT in text and (event := json.loads(text)).get("type") == CUT:
+            raise Refused("the stream was ended by relume", why=event["data"]["reason"], remedy="follow again")
         click.echo(text if output == "json" else _sentence(json.loads(text)))
 
 

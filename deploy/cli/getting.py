@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -9,7 +11,7 @@ from typing import Any, Final
 import click
 
 from deploy.cli.commands import command
-from deploy.cli.connection import Connection
+from deploy.cli.connection import Connection, segment
 from deploy.cli.failing import Refused
 from deploy.cli.options import complete_replicas, output, talking
 from deploy.cli.output import age, number, show_json, show_table, show_yaml, table_text
@@ -60,8 +62,6 @@ def get(  # noqa: PLR0913 - one parameter an option
 
 def _items(connection: Connection, kind: str, name: str | None, model: str | None) -> list[Item]:
     if kind == "models" and name:
-        from deploy.cli.connection import segment  # noqa: PLC0415 - beside its only use
-
         return [connection.get(f"/v1alpha1/models/{segment(name)}")]
     if kind == "decisions":
         items: list[Item] = connection.get("/v1alpha1/decisions", {"model": model or name, "limit": 20})["items"]
@@ -71,8 +71,6 @@ def _items(connection: Connection, kind: str, name: str | None, model: str | Non
         return items
     found = [item for item in items if item["metadata"]["name"] == name]
     if not found:
-        import difflib  # noqa: PLC0415 - only for the error
-
         near = difflib.get_close_matches(name, [item["metadata"]["name"] for item in items], n=1)
         remedy = f"did you mean {near[0]}?" if near else "list them with: relume get replicas"
         raise Refused(f"there is no replica named {name!r}", remedy=remedy)
@@ -166,8 +164,6 @@ def _watch(fetch: Callable[[], list[Item]], kind: str, output: str) -> None:
     """Print everything once, then each item that changed; ends with Ctrl-C."""
     if output == "yaml":
         raise click.UsageError("--watch goes with table, wide and json")
-    import json  # noqa: PLC0415 - only JSON lines need it
-
     last: dict[str, list[str]] = {}
     first = True
     while True:

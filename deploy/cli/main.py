@@ -54,15 +54,10 @@ EXAMPLES: Final = (
 def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if not wanted or ctx.resilient_parsing:
         return
+    from deploy.cli.versions import installed_version  # noqa: PLC0415 - 30 ms that only this needs
+
     click.echo(f"relume {installed_version()}")
     ctx.exit()
-
-
-def installed_version() -> str:
-    """The version of the installed package."""
-    import importlib.metadata  # noqa: PLC0415 - 30 ms that only this needs
-
-    return importlib.metadata.version("relume")
 
 
 @click.group(

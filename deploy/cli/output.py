@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -64,8 +65,6 @@ def note(text: str, colour: str) -> str:
 
 def colours() -> bool:
     """Whether standard output takes colours."""
-    import os  # noqa: PLC0415 - beside its only use
-
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

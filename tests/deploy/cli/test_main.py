@@ -165,3 +165,15 @@ def test_the_reference_is_up_to_date() -> None:
     from deploy.cli.reference import main  # noqa: PLC0415 - loads every command
 
     assert main(["--check"]) == 0
+
+
+def test_a_followed_stream_that_relume_ends_is_no(live: LiveAdmin) -> None:
+    """When relume shuts down, its followers end with 1 and its last word, on standard error."""
+    process = script("events", "tail", "--from-beginning", "-o", "json", "--admin", live.admin.url)
+    assert process.stdout is not None
+    live.do(live.admin.apply(ECHO))
+    assert b"relume.model.declared.v1" in process.stdout.readline()
+    live.do(live.admin.server.close())
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (1, b"")
+    assert b"relume is shutting down" in err
