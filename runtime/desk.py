@@ -107,6 +107,12 @@ class Desk:
             caught_up.cancel()
             raise LogClosed("the event log was closed before what is declared could be read")
 
+    async def wait_broken(self) -> None:
+        """Return when the log is closed; raise what broke a part of the desk."""
+        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            await task
+
     @property
     def ready(self) -> bool:
         """Whether what is declared and what runs is known, and requests are taken."""

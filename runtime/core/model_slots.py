@@ -14,7 +14,7 @@ from events.types.replicas import Phase, ReplicasObserved, ReplicaState, Replica
 from events.units import Bytes, Instant, Seconds
 from runtime.core.meter import MeterKey
 from runtime.core.policy import Timeouts
-from runtime.core.slots import ReplicaSlots, SlotPool, instance_of
+from runtime.core.slots import ReplicaSlots, SlotPool, address_of, instance_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +107,12 @@ class ModelSlots:
         before = self.replicas
         self.replicas = {}
         for status in observed.replicas:
-            if status.state not in (ReplicaState.READY, ReplicaState.DRAINING) or not status.address:
+            address = address_of(status)
+            if status.state not in (ReplicaState.READY, ReplicaState.DRAINING) or address is None:
                 continue
             known = before.get(status.replica)
             if known is None or known.instance != instance_of(status):
-                known = ReplicaSlots(status)
+                known = ReplicaSlots(status, address)
             known.status = status
             known.quarantined_until = None
             known.drained = known.drained and known.draining

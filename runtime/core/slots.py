@@ -55,6 +55,14 @@ def instance_of(status: ReplicaStatus) -> Instance:
     return Instance(status.uid, status.created_at, status.ready_at, status.pid, status.address)
 
 
+def address_of(status: ReplicaStatus) -> tuple[str, int] | None:
+    """Host and port where a replica answers; None where it says none, or none that can be read."""
+    host, _, port = status.address.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        return None
+    return (host.strip("[]"), int(port))
+
+
 class ReplicaSlots:
     """The slots of one life of one replica."""
 
@@ -63,13 +71,13 @@ class ReplicaSlots:
         "status", "version",
     )  # fmt: skip
 
-    def __init__(self, status: ReplicaStatus) -> None:
+    def __init__(self, status: ReplicaStatus, address: tuple[str, int]) -> None:
         self.status = status
         self.name = ReplicaName(status.replica)
         self.instance = instance_of(status)
-        host, _, port = status.address.rpartition(":")
-        self.address = (host.strip("[]"), int(port))
-        self.cancels = Cancels(status.cancels)
+        self.address = address
+        # Of a word that this release does not know nothing good may be assumed.
+        self.cancels = Cancels(status.cancels) if status.cancels in tuple(Cancels) else Cancels.NEVER
         self.leases: dict[int, Instant] = {}
         """When each live lease was granted."""
         self.settling: dict[int, Settling] = {}

@@ -59,10 +59,12 @@ class LifeOfAnAuthority(RuleBasedStateMachine):
 
     # The world
 
-    @rule(caller=st.sampled_from(CALLERS), wait=st.floats(0.1, 60.0), size=st.integers(0, 30), stream=st.booleans())
-    def take(self, caller: str, wait: float, size: int, stream: bool) -> None:
-        self.count += 1
-        self.ask(ticket(f"r{self.count}", self.now, caller=caller, wait=wait, size=size, stream=stream))
+    @rule(caller=st.sampled_from(CALLERS), wait=st.floats(0.1, 60.0), size=st.integers(0, 30), count=st.integers(1, 4))
+    def take(self, caller: str, wait: float, size: int, count: int) -> None:
+        for _ in range(count):
+            self.count += 1
+            stream = bool(self.count % 2)
+            self.ask(ticket(f"r{self.count}", self.now, caller=caller, wait=wait, size=size, stream=stream))
 
     @precondition(lambda self: self.waiting)
     @rule(index=st.integers(0, 100))
@@ -73,8 +75,12 @@ class LifeOfAnAuthority(RuleBasedStateMachine):
         self.follow(self.authority.leave(request, self.now))
 
     @precondition(lambda self: self.live)
-    @rule(index=st.integers(0, 100), outcome=st.sampled_from(ENDINGS), again=st.booleans())
-    def give_back(self, index: int, outcome: Outcome, again: bool) -> None:
+    @rule(index=st.integers(0, 100), outcome=st.sampled_from(ENDINGS), again=st.booleans(), count=st.integers(1, 3))
+    def give_back(self, index: int, outcome: Outcome, again: bool, count: int) -> None:
+        for _ in range(min(count, len(self.live))):
+            self.end_one(index, outcome, again)
+
+    def end_one(self, index: int, outcome: Outcome, again: bool) -> None:
         lease, wanted, status = self.live.pop(list(self.live)[index % len(self.live)])
         if outcome.engine_done:
             self.engine[status.replica, status.pid].discard(lease.request)
@@ -83,7 +89,8 @@ class LifeOfAnAuthority(RuleBasedStateMachine):
             self.answers[lease.request] -= 1
             self.ask(replace(wanted, attempt=wanted.attempt + 1))
 
-    @rule(index=st.integers(0, 3), slots=st.integers(1, 3), counts=st.booleans(), old=st.booleans())
+    @precondition(lambda self: len(self.replicas) < 2)
+    @rule(index=st.integers(0, 3), slots=st.integers(2, 4), counts=st.booleans(), old=st.booleans())
     def start_replica(self, index: int, slots: int, counts: bool, old: bool) -> None:
         self.lives += 1
         revision = max(1, self.revision - int(old))
@@ -92,7 +99,7 @@ class LifeOfAnAuthority(RuleBasedStateMachine):
         self.engine[made.replica, made.pid] = set()
         self.observe()
 
-    @precondition(lambda self: self.replicas)
+    @precondition(lambda self: self.replicas and self.count > 5)
     @rule(index=st.integers(0, 100), what=st.sampled_from(["gone", "drain", "back"]))
     def change_replica(self, index: int, what: str) -> None:
         found = list(self.replicas)[index % len(self.replicas)]
@@ -103,6 +110,7 @@ class LifeOfAnAuthority(RuleBasedStateMachine):
             self.replicas[found] = replace(self.replicas[found], state=state)
         self.observe()
 
+    @precondition(lambda self: self.revision < 4)
     @rule()
     def roll_out(self) -> None:
         self.revision += 1
@@ -222,5 +230,5 @@ class LifeOfAnAuthority(RuleBasedStateMachine):
         assert all(window.model == MODEL for window in self.windows.values())
 
 
-LifeOfAnAuthority.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+LifeOfAnAuthority.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
 TestLifeOfAnAuthority = LifeOfAnAuthority.TestCase

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
 from events.adapters.memory import MemoryEventLog
 from events.clock import SimulatedClock, settle
-from events.log import LogClosed
+from events.log import Batch, LogClosed, LogUnavailable, Position, Start, Subscription
 from events.names import Topic
 from events.types.gateways import GatewayBeat
 from events.types.phases import ColdStartFinished, ReplicaDrained, ReplicaSuspected
@@ -316,3 +317,66 @@ async def test_no_task_is_left_when_it_is_closed() -> None:
         await one.desk.close()
         await settle()
         assert [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("desk-")] == []
+
+
+class Troubled(MemoryEventLog):
+    """A log whose next subscriptions fail after their first batch."""
+
+    failures = 0
+
+    def subscribe(self, topics: Sequence[str], start: Start, group: str | None = None) -> Subscription:
+        subscription = super().subscribe(topics, start, group)
+        if self.failures:
+            self.failures -= 1
+            return Failing(subscription)
+        return subscription
+
+
+class Failing:
+    """Delivers one batch of another subscription, then fails."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        async for batch in self._subscription:
+            yield batch
+            break
+        raise LogUnavailable("the disk is full")
+
+    async def commit(self, positions: Sequence[Position]) -> None:
+        await self._subscription.commit(positions)
+
+    async def close(self) -> None:
+        await self._subscription.close()
+
+
+async def test_the_log_may_fail_while_it_is_followed() -> None:
+    """After a pause the newest values are read again: what changed meanwhile is not missed."""
+    clock = SimulatedClock()
+    async with Troubled(clock) as log:
+        log.failures = 2
+        one = World(clock, log)
+        await one.declare()
+        starting = asyncio.create_task(one.desk.start())
+        await settle()
+        await one.observe(replica(slots=1))
+        await clock.advance(3.0)
+        await starting
+        assert one.ask("r1").lease is not None
+        assert one.desk.counts.interruptions == 2
+        await one.desk.close()
+
+
+async def test_a_broken_part_is_raised() -> None:
+    """Whoever runs the desk learns that it does not follow any more."""
+    async with world() as one:
+
+        def fail(*_: object) -> None:
+            raise RuntimeError("a bug")
+
+        one.desk._authority.observe = fail  # type: ignore[assignment]  # stands for any bug
+        broken = asyncio.create_task(one.desk.wait_broken())
+        await one.observe(replica())
+        with pytest.raises(RuntimeError, match="a bug"):
+            await broken

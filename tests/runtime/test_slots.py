@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
+from events.types.replicas import ReplicaStatus
 from events.units import Instant, Seconds
-from runtime.core.slots import PROCESSING_AGE, REACH_TIME, ReplicaSlots, Settling, SlotPool
+from runtime.core.policy import Cancels
+from runtime.core.slots import PROCESSING_AGE, REACH_TIME, ReplicaSlots, Settling, SlotPool, address_of
 from tests.support.slots import START, replica
 
 LONG_AGO = Instant(START - 60)
 ASKED_AT = Instant(START + 10)
+
+
+def slots_of(status: ReplicaStatus) -> ReplicaSlots:
+    address = address_of(status)
+    assert address is not None
+    return ReplicaSlots(status, address)
 
 
 def settling(since: float = START, until: float = START + 600) -> Settling:
@@ -20,7 +29,7 @@ def settling(since: float = START, until: float = START + 600) -> Settling:
 
 def busy(*, settles: int, live: int = 0, granted_at: float = LONG_AGO, slots: int = 8) -> ReplicaSlots:
     """A replica with slots that settle, the first ones the longest, and live leases."""
-    made = ReplicaSlots(replica(slots=slots))
+    made = slots_of(replica(slots=slots))
     for lease in range(settles):
         made.lease(lease, LONG_AGO)
         made.settle(lease, settling(START + lease))
@@ -92,7 +101,7 @@ def test_time_frees_a_slot_only_where_the_engine_does_not_count() -> None:
 
 def test_the_least_loaded_replica_is_chosen_by_share_and_name() -> None:
     """One busy slot of four is less than one of two; equals go by name."""
-    small, large = ReplicaSlots(replica(0, slots=2)), ReplicaSlots(replica(1, slots=4))
+    small, large = slots_of(replica(0, slots=2)), slots_of(replica(1, slots=4))
     pool = SlotPool()
     pool.replace([large, small])
     order = []
@@ -109,7 +118,7 @@ def test_the_least_loaded_replica_is_chosen_by_share_and_name() -> None:
 def test_the_pool_always_knows_the_least_loaded() -> None:
     """Ten thousand random leases and releases against looking at every replica; the heap stays small."""
     rng = random.Random(3)
-    replicas = [ReplicaSlots(replica(index, slots=1 + index % 4)) for index in range(10)]
+    replicas = [slots_of(replica(index, slots=1 + index % 4)) for index in range(10)]
     pool = SlotPool()
     pool.replace(replicas)
     live: list[tuple[ReplicaSlots, int]] = []
@@ -130,7 +139,7 @@ def test_the_pool_always_knows_the_least_loaded() -> None:
 
 def test_a_replica_that_left_the_pool_is_not_leased() -> None:
     """Its later changes of load do not bring it back."""
-    one, other = ReplicaSlots(replica(0)), ReplicaSlots(replica(1))
+    one, other = slots_of(replica(0)), slots_of(replica(1))
     pool = SlotPool()
     pool.replace([one, other])
     pool.replace([other])
@@ -141,5 +150,31 @@ def test_a_replica_that_left_the_pool_is_not_leased() -> None:
 def test_a_replica_without_slots_is_not_leased() -> None:
     """An adapter that does not know the slots yet says 0."""
     pool = SlotPool()
-    pool.replace([ReplicaSlots(replica(slots=0))])
+    pool.replace([slots_of(replica(slots=0))])
     assert pool.least_loaded() is None
+
+
+@pytest.mark.parametrize(
+    ("address", "found"),
+    [
+        ("127.0.0.1:8000", ("127.0.0.1", 8000)),
+        ("[::1]:8000", ("::1", 8000)),
+        ("node-1.pool:1", ("node-1.pool", 1)),
+        ("", None),
+        ("127.0.0.1", None),
+        (":8000", None),
+        ("host:", None),
+        ("host:http", None),
+        ("host:0", None),
+        ("host:65536", None),
+        ("host:\u0664", None),
+    ],
+)
+def test_an_address_that_cannot_be_read_is_none(address: str, found: tuple[str, int] | None) -> None:
+    """Another writer's mistake must not stop the desk."""
+    assert address_of(replace(replica(), address=address)) == found
+
+
+def test_an_engine_of_unknown_manners_is_taken_not_to_cancel() -> None:
+    """The safest assumption: no slot is oversold."""
+    assert slots_of(replica(cancels="sometimes")).cancels is Cancels.NEVER
