@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from deploy.local.cluster import LocalCluster
@@ -133,7 +133,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def until_dead(pids: list[int], within: float) -> float:
+async def until_dead(pids: Iterable[int], within: float) -> float:
     """Seconds until all of them are dead; fails after `within`."""
     clock = SystemClock()
     began = clock.now()
