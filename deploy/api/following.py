@@ -7,15 +7,32 @@ batch and the socket's buffer; one that takes nothing until the write deadline i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 from aiohttp import web
 
+from deploy.api.problem import ProblemError, refuse
 from deploy.api.settings import AdminSettings
+from events.log import EventLogError
 from events.units import Seconds
 
 T = TypeVar("T")
+
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a stream looks: its content type, and how it says why it ends before its end."""
+
+    content_type: str
+    last_word: Callable[[str], bytes]
 
 
 class Cut(Exception):
@@ -61,7 +78,58 @@ async def _next(source: AsyncIterator[T]) -> T:
     return await anext(source)
 
 
-class Pipe:
+class Streams:
+    """Serves streams: at most so many at a time, each with deadlines, each with an end that says why.
+
+    `closing`: the port shuts down; every stream says so and ends. `open`: how many there are now.
+    """
+
+    def __init__(self, settings: AdminSettings) -> None:
+        self._settings = settings
+        self.closing = asyncio.Event()
+        self.open = 0
+
+    def ticking(self, source: AsyncIterator[T]) -> AsyncGenerator[T | None, None]:
+        """The items of `source`, None when it is quiet, and the end when the port closes."""
+        return with_ticks(source, self._settings.heartbeat, self.closing)
+
+    async def serve(self, request: web.Request, form: Form, chunks: AsyncGenerator[bytes, None]) -> web.StreamResponse:
+        """Send `chunks`; ProblemError when too many are open. (An empty chunk only asks whether the reader is there.)
+
+        After the first byte no problem document can be sent any more: what fails then is the last word of the stream.
+        """
+        if self.open >= self._settings.max_streams:
+            raise _too_many(self._settings)
+        self.open += 1
+        pipe = _Pipe(request, form.content_type, self._settings)
+        try:
+            why = await self._send(pipe, chunks)
+            return await pipe.close(form.last_word(why) if why else b"")
+        except ConnectionError:
+            return pipe.response
+        finally:
+            self.open -= 1
+
+    async def _send(self, pipe: _Pipe, chunks: AsyncGenerator[bytes, None]) -> str:
+        """Why the stream ends, if it does not end by itself."""
+        try:
+            async with aclosing(chunks):
+                await pipe.open()
+                async for chunk in chunks:
+                    await pipe.send(chunk)
+        except Cut as cut:
+            return str(cut)
+        except EventLogError as error:
+            return f"the event log cannot be used now: {error}"
+        except ConnectionError:
+            raise
+        except Exception:  # noqa: BLE001 - the outermost place of a stream: logged whole, never shown to the reader
+            _log.exception("a stream of the admin port failed")
+            return "relume made a mistake; its log tells more"
+        return "relume is shutting down" if self.closing.is_set() else ""
+
+
+class _Pipe:
     """The way to one reader."""
 
     def __init__(self, request: web.Request, content_type: str, settings: AdminSettings) -> None:
@@ -78,19 +146,18 @@ class Pipe:
 
     async def send(self, data: bytes) -> None:
         """Hand over `data`. Cut: the reader took nothing until the write deadline; ConnectionError: it is gone."""
+        transport = self._request.transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError("the reader has gone")
+        if not data:
+            return
         try:
             async with asyncio.timeout(self._timeout):
                 await self.response.write(data)
         except TimeoutError as error:
             raise Cut(f"the reader took nothing for {self._timeout:g} s") from error
 
-    @property
-    def gone(self) -> bool:
-        """The reader has closed."""
-        transport = self._request.transport
-        return transport is None or transport.is_closing()
-
-    async def close(self, last_word: bytes = b"") -> web.StreamResponse:
+    async def close(self, last_word: bytes) -> web.StreamResponse:
         """End the stream, saying `last_word`; a reader that does not even take that is aborted."""
         try:
             async with asyncio.timeout(self._farewell):
@@ -103,20 +170,10 @@ class Pipe:
         return self.response
 
 
-class Turnstile:
-    """At most so many streams at the same time."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self.open = 0
-
-    def enter(self) -> bool:
-        """Take a place; False when all are taken."""
-        if self.open >= self._limit:
-            return False
-        self.open += 1
-        return True
-
-    def leave(self) -> None:
-        """Give the place back."""
-        self.open -= 1
+def _too_many(settings: AdminSettings) -> ProblemError:
+    error = refuse(
+        HTTPStatus.SERVICE_UNAVAILABLE, "too-many-streams", f"{settings.max_streams} streams are open already",
+        remedy="close one and try again",
+    )  # fmt: skip
+    error.headers["Retry-After"] = "5"
+    return error

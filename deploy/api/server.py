@@ -12,6 +12,7 @@ from aiohttp import web
 
 from deploy.api.board import NEWS, STATES, Board
 from deploy.api.declaring import Declarations
+from deploy.api.following import Streams
 from deploy.api.guard import STREAMS, middlewares
 from deploy.api.lag import LoopLag
 from deploy.api.logs import Logs
@@ -66,7 +67,7 @@ class AdminServer:
         self.tallies = Tallies()
         writer = EventWriter("relume/admin", parts.clock)
         self.declarations = Declarations(parts.log, self.board, writer, self._caught_up)
-        self._events = Events(parts.log, parts.clock, settings)
+        self._streams = Streams(settings)
         self._exposition = Exposition(self.board, self.tallies, parts.traffic, parts.clock)
         for source in (self._lag, *parts.readings):
             self._exposition.add_source(source)
@@ -103,7 +104,7 @@ class AdminServer:
     @property
     def open_streams(self) -> int:
         """Readers that follow events or logs now."""
-        return self._events.turnstile.open
+        return self._streams.open
 
     async def caught_up(self) -> None:
         """Wait until the board has everything that stood in the log at the start."""
@@ -111,7 +112,7 @@ class AdminServer:
 
     async def close(self) -> None:
         """End streams with a last word, finish answers within their bound, stop following."""
-        self._events.closing.set()
+        self._streams.closing.set()
         if self._runner is not None:
             await self._runner.cleanup()
         for task in self._tasks:
@@ -138,8 +139,8 @@ class AdminServer:
             Models(self.board, self.declarations, parts.traffic, parts.clock),
             Replicas(self.board),
             Decisions(parts.log, self.board, parts.explainer, parts.clock),
-            self._events,
-            Logs(parts.logs, self.board, self._events, self._settings),
+            Events(parts.log, parts.clock, self._streams),
+            Logs(parts.logs, self.board, self._streams),
             Process(self.board, parts.traffic, parts.clock, self._exposition, self._missing),
         )
         return {

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -13,10 +12,9 @@ import orjson
 from aiohttp import web
 
 from deploy.api import queries
-from deploy.api.following import Cut, Pipe, Turnstile, with_ticks
+from deploy.api.following import Form, Streams
 from deploy.api.problem import bad_parameter, refuse
 from deploy.api.routes import NDJSON, SSE
-from deploy.api.settings import AdminSettings
 from deploy.api.shapes import Accepted, FieldProblem
 from events.clock import Clock
 from events.codec import Rejected, decode_structured, encode_structured
@@ -64,12 +62,10 @@ class Selection:
 class Events:
     """The operations on events."""
 
-    def __init__(self, log: EventLog, clock: Clock, settings: AdminSettings) -> None:
+    def __init__(self, log: EventLog, clock: Clock, streams: Streams) -> None:
         self._log = log
         self._clock = clock
-        self._settings = settings
-        self.turnstile = Turnstile(settings.max_streams)
-        self.closing = asyncio.Event()
+        self._streams = streams
 
     async def list_events(self, request: web.Request) -> web.StreamResponse:
         """CloudEvents, one a line: what stands in the log, or with `follow` also what comes."""
@@ -81,8 +77,7 @@ class Events:
             start=_start(request.query.get("from", "now" if follow else "beginning")),
             model=request.query.get("model"),
         )
-        pipe = Pipe(request, NDJSON, self._settings)
-        return await self._guarded(pipe, self._lines(pipe, selection, follow, limit), _cut_line)
+        return await self._streams.serve(request, LINES, self._lines(selection, follow, limit))
 
     async def stream_events(self, request: web.Request) -> web.StreamResponse:
         """Server-sent events, without end."""
@@ -91,8 +86,7 @@ class Events:
         if last := request.headers.get("Last-Event-ID"):
             start, seen = _resume(last)
         selection = Selection(queries.topics(request), start, request.query.get("model"), seen)
-        pipe = Pipe(request, SSE, self._settings)
-        return await self._guarded(pipe, self._sse(pipe, selection), _cut_event)
+        return await self._streams.serve(request, SERVER_SENT, self._sse(selection))
 
     async def append_events(self, request: web.Request) -> Accepted:
         """Take events of foreign producers; refuse the whole batch when one is wrong."""
@@ -113,69 +107,35 @@ class Events:
         await self._log.append(envelopes)
         return Accepted(appended=len(envelopes), ids=[envelope.id for envelope in envelopes])
 
-    async def _guarded(
-        self, pipe: Pipe, work: AsyncGenerator[None, None], last_word: Callable[[str], bytes]
-    ) -> web.StreamResponse:
-        """Run a stream inside the bound of streams; say why when it is cut."""
-        if not self.turnstile.enter():
-            raise too_many(self._settings)
-        try:
-            await pipe.open()
-            async with aclosing(work):
-                async for _ in work:
-                    if pipe.gone:
-                        return pipe.response
-            return await pipe.close(last_word("relume is shutting down") if self.closing.is_set() else b"")
-        except Cut as cut:
-            return await pipe.close(last_word(str(cut)))
-        except ConnectionError:
-            return pipe.response
-        finally:
-            self.turnstile.leave()
-
-    async def _lines(self, pipe: Pipe, selection: Selection, follow: bool, limit: int) -> AsyncGenerator[None, None]:
+    async def _lines(self, selection: Selection, follow: bool, limit: int) -> AsyncGenerator[bytes, None]:
         left = limit or None
         async with aclosing(self._batches(selection)) as batches:
             async for batch in batches:
                 records = [record for record in batch.records if selection.takes(record)] if batch else []
                 lines = [encode_structured(record.envelope) + b"\n" for record in records[:left]]
-                if lines:
-                    await pipe.send(b"".join(lines))
+                yield b"".join(lines)
                 if left is not None:
                     left -= len(lines)
                 if left == 0 or (batch and batch.caught_up and not follow):
                     return
-                yield
 
-    async def _sse(self, pipe: Pipe, selection: Selection) -> AsyncGenerator[None, None]:
-        await pipe.send(b"retry: 2000\n: relume\n\n")
+    async def _sse(self, selection: Selection) -> AsyncGenerator[bytes, None]:
+        yield b"retry: 2000\n: relume\n\n"
         async with aclosing(self._batches(selection)) as batches:
             async for batch in batches:
                 if batch is None:
-                    await pipe.send(b": quiet\n\n")
-                elif events := [_event(record) for record in batch.records if selection.takes(record)]:
-                    await pipe.send(b"".join(events))
-                yield
+                    yield b": quiet\n\n"
+                else:
+                    yield b"".join(_event(record) for record in batch.records if selection.takes(record))
 
     async def _batches(self, selection: Selection) -> AsyncGenerator[Batch | None, None]:
         subscription = self._log.subscribe(selection.topics, selection.start)
         try:
-            ticking = with_ticks(aiter(subscription), self._settings.heartbeat, self.closing)
-            async with aclosing(ticking) as batches:
+            async with aclosing(self._streams.ticking(aiter(subscription))) as batches:
                 async for batch in batches:
                     yield batch
         finally:
             await subscription.close()
-
-
-def too_many(settings: AdminSettings) -> Exception:
-    """503: all places of streams are taken."""
-    error = refuse(
-        HTTPStatus.SERVICE_UNAVAILABLE, "too-many-streams", f"{settings.max_streams} streams are open already",
-        remedy="close one and try again",
-    )  # fmt: skip
-    error.headers["Retry-After"] = "5"
-    return error
 
 
 def _start(text: str) -> Start:
@@ -240,3 +200,7 @@ def _cut_line(reason: str) -> bytes:
 
 def _cut_event(reason: str) -> bytes:
     return b"event: relume.stream.cut.v1\ndata: " + _last_event(reason) + b"\n\n"
+
+
+LINES: Final = Form(NDJSON, _cut_line)
+SERVER_SENT: Final = Form(SSE, _cut_event)

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from deploy.api.settings import AdminSettings
-from events.log import Query
+from events.log import LogUnavailable, Query
 from events.names import Topic
 from events.types.metrics import SignalMeasured
 from events.types.phases import ReplicaDrained
@@ -285,3 +285,22 @@ async def test_a_reader_that_leaves_frees_its_place_at_once(admin: Admin) -> Non
         assert response.status == 200
         assert admin.server.open_streams == 1
     await no_streams(admin)
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"), [(LogUnavailable("broker away"), "broker away"), (KeyError("a bug"), "made a mistake")]
+)
+async def test_what_fails_in_a_stream_is_its_last_word(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch, failure: Exception, reason: str
+) -> None:
+    """After the first byte there is no status to change: the stream says why it ends, and a bug's words stay inside."""
+
+    def broken(*_: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(admin.log, "subscribe", broken)
+    text = await admin.text("/v1alpha1/events?topic=phases")
+    last = json.loads(text)
+    assert (last["type"], admin.server.open_streams) == ("relume.stream.cut.v1", 0)
+    assert reason in last["data"]["reason"]
+    assert "a bug" not in text
