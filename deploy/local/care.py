@@ -45,11 +45,14 @@ class Care:
     async def watch(self) -> None:
         """Look at what the processes use, until cancelled."""
         while True:
-            running = {one.process.shim_pid: one for one in self._replicas() if one.process is not None}
-            uses = await asyncio.to_thread(measure_trees, list(running)) if running else {}
-            for pid, replica in running.items():
-                replica.watch(uses.get(pid))
-            near = any(_is_near(running[pid], use) for pid, use in uses.items())
+            shims = {one: one.process.shim_pid if one.process else None for one in self._replicas()}
+            pids = [pid for pid in shims.values() if pid is not None]
+            uses = await asyncio.to_thread(measure_trees, pids) if pids else {}
+            near = False
+            for replica, pid in shims.items():
+                use = uses.get(pid) if pid is not None else None  # None: it has no process (yet)
+                replica.watch(use)
+                near |= use is not None and _is_near(replica, use)
             await self._pause(Seconds(self._settings.watch_every / 4 if near else self._settings.watch_every))
 
     async def read_all_metrics(self) -> None:

@@ -42,6 +42,7 @@ from runtime.adapters.registry import engine_for
 
 _log = logging.getLogger(__name__)
 
+PRUNE_EVERY: Final = Seconds(600.0)
 LAST_WORDS: Final = Seconds(3.0)
 """At the end: for the last states to be written."""
 CLEAR_AWAY: Final = Seconds(15.0)
@@ -100,7 +101,6 @@ class LocalCluster:
             _log.warning(
                 "killed %d processes of an earlier run: %s", len(stale), sorted({one.replica for one in stale})
             )
-        await asyncio.to_thread(prune_logs, self._folder.logs, self._settings.log_files)
         self._cards = await self._take_inventory()
         await self._event_log.append([self._writer.envelope(self._cards)])
         self._wire(self._cards)
@@ -110,6 +110,7 @@ class LocalCluster:
         self._follow((Topic.PHASES,), Start(at="end"), self._take_news)
         self._follow((Topic.MODELS, Topic.GRANTS), Start(at="newest_per_key"), self._take_states)
         self._spawn(self._ring())
+        self._spawn(self._prune())
         self._spawn(self._care.watch())
         self._spawn(self._care.read_all_metrics())
         await self._until_broken(self._caught_up.wait())
@@ -242,6 +243,13 @@ class LocalCluster:
     async def _ring(self) -> None:
         async for name in self._alarms.rings():
             self._reconciler.look(name)
+
+    async def _prune(self) -> None:
+        """Keep the number of logs bounded: revisions come and go, and each leaves its logs."""
+        while True:
+            running = frozenset(str(replica.name) for replica in self._reconciler.replicas())
+            await asyncio.to_thread(prune_logs, self._folder.logs, self._settings.log_files, running)
+            await self._clock.sleep_until(Instant(self._clock.now() + PRUNE_EVERY))
 
     # What is seen of it.
 

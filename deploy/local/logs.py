@@ -81,14 +81,19 @@ def read_from(path: Path, position: int) -> tuple[bytes, int]:
         return b"", 0
 
 
-def prune_logs(folder: Path, keep: int) -> int:
-    """Remove the logs that were written longest ago, beyond `keep` files. Returns how many went. Blocking."""
+def prune_logs(folder: Path, keep: int, spared: frozenset[str] = frozenset()) -> int:
+    """Remove the logs that were written longest ago, beyond `keep` files. Returns how many went. Blocking.
+
+    Those of the `spared` replicas (they run) stay, and do not count.
+    """
     dated: list[tuple[float, Path]] = []
     for path in folder.glob("*.log*"):
+        if path.name.partition(".")[0] in spared:
+            continue
         try:
             dated.append((path.stat().st_mtime, path))
         except OSError:
-            continue  # another prune took it
+            continue  # it was renamed by its shim
     dated.sort(reverse=True)
     for _, path in dated[keep:]:
         path.unlink(missing_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deploy.local import replica
+from deploy.local import replica, starting
 from deploy.local.addresses import Ports
 from deploy.local.progress import StartDeadline
 from events.log import LogUnavailable, Position
@@ -20,7 +21,7 @@ from events.types.phases import ReplicaDrained, ReplicaSuspected
 from events.types.replicas import ReplicasObserved, ReplicaState
 from events.types.shared import Resources
 from events.units import Instant, Seconds
-from tests.support.local_cluster import FAST, Stage, alive, engine, states, until_dead
+from tests.support.local_cluster import FAST, PATIENCE, Stage, alive, engine, states, until_dead
 
 S = ReplicaState
 HASTY = replace(FAST, start_deadline=StartDeadline(stall=Seconds(1.0), cap=Seconds(60.0)), warmup_bound=Seconds(2.0))
@@ -67,6 +68,19 @@ async def test_start_fails(stage: Stage, spec: dict[str, object], reason: str, m
     assert message in observed.message
     assert observed.retry_at is not None
     assert stage.cluster.stats().failures >= (0 if reason == "InvalidSpec" else 1)
+
+
+async def test_disk_hangs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights on a disk that does not answer fail the start by the same deadline, though no process exists yet."""
+    answered = threading.Event()
+    monkeypatch.setattr(starting.os, "access", lambda *_: answered.wait(PATIENCE))
+    await stage.declare(engine() | {"weights": {"uri": "/mnt/dead/x.gguf"}})
+    await stage.grant(0)
+    try:
+        observed = await stage.until(failed("StartHung"))
+        assert observed.replicas == ()
+    finally:
+        answered.set()
 
 
 @pytest.mark.slow

@@ -54,13 +54,13 @@ def test_tail_is_bounded(tmp_path: Path) -> None:
 
 
 def test_prune_keeps_the_newest(tmp_path: Path) -> None:
-    """Old logs go when there are too many, the newest stay."""
+    """Old logs go when there are too many; the newest stay, and those of replicas that run."""
     for number in range(6):
         path = tmp_path / f"m-r{number}-0.log"
         write(path, "x")
         os.utime(path, (1000 + number, 1000 + number))
-    assert prune_logs(tmp_path, keep=2) == 4
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["m-r4-0.log", "m-r5-0.log"]
+    assert prune_logs(tmp_path, keep=2, spared=frozenset({"m-r1-0"})) == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m-r1-0.log", "m-r4-0.log", "m-r5-0.log"]
 
 
 async def test_tail_for_people(tmp_path: Path) -> None:
