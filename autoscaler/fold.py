@@ -14,6 +14,7 @@ from autoscaler.core.view import ModelView
 from autoscaler.declared import read_declaration
 from autoscaler.record import read_wish
 from events.log import Record
+from events.names import is_dns_label
 from events.types.decisions import OwnershipTaken, WishDecided
 from events.types.gateways import GatewayBeat
 from events.types.metrics import BacklogMeasured, SignalMeasured
@@ -27,11 +28,15 @@ _log: Final = logging.getLogger(__name__)
 UNDECLARED_MOST: Final = 1024
 """Names that are kept though nobody has declared them (yet); the one that came first makes room."""
 
+NAME_MOST: Final = 253
+"""Characters of a foreign name (of a source, gateway, request, signal) that are kept: bounds what anybody can fill."""
+
 
 class Fold:
     """All models, from `relume.models`, `.decisions`, `.replicas`, `.gateways`, `.requests` and `.metrics`.
 
-    `live_from`: records from before it are history: they are folded, and nobody is looked at for their sake.
+    `live_from`: records that were appended before it are history: they are folded, and nobody is looked at for their
+    sake.
     """
 
     def __init__(self, agenda: Agenda, tick: Seconds, live_from: Instant) -> None:
@@ -45,9 +50,11 @@ class Fold:
         """Declarations that could not be read; the one before stands."""
         self._agenda = agenda
         self._tick = tick
-        self._live_from = live_from
+        self.live_from = live_from
         self._undeclared: dict[str, None] = {}
         self._states_known = False
+        self._at = live_from
+        """The time of the record that is being folded."""
         self._handlers: dict[type[Any], Callable[[Any, Record], None]] = {
             ModelDeclared: self._declared,
             WishDecided: self._wished,
@@ -62,9 +69,14 @@ class Fold:
             BacklogMeasured: self._backlog,
         }
 
-    def take(self, record: Record) -> None:
-        """Fold one record. Types that say nothing to the autoscaler are passed over."""
-        self.world.gateways.passed(record.appended_at)
+    def take(self, record: Record, now: Instant) -> None:
+        """Fold one record. Types that say nothing to the autoscaler are passed over.
+
+        Its time is the log's append time, or `now` when that lies ahead: after the wall clock was set back between two
+        starts, the log's time stands still until the clock has caught up.
+        """
+        self._at = min(record.appended_at, now)
+        self.world.gateways.passed(self._at)
         handler = self._handlers.get(type(record.envelope.data))
         if handler is not None:
             handler(record.envelope.data, record)
@@ -101,7 +113,7 @@ class Fold:
             return
         view = self._view(data.model)
         self._undeclared.pop(data.model, None)
-        view.declare(declared, record.appended_at, self.world)
+        view.declare(declared, self._at, self.world)
         self._look(view, record, urgent=True)
 
     def _wished(self, data: WishDecided, record: Record) -> None:
@@ -109,7 +121,7 @@ class Fold:
         if self.epoch >= 0 and record.position.offset > self.epoch:
             return
         view = self._view(data.model)
-        view.adopt(*read_wish(data, record.appended_at))
+        view.adopt(*read_wish(data, self._at))
         self._look(view, record, urgent=False)
 
     def _owned(self, data: OwnershipTaken, record: Record) -> None:
@@ -118,41 +130,41 @@ class Fold:
 
     def _observed(self, data: ReplicasObserved, record: Record) -> None:
         view = self._view(data.model)
-        view.observe(data, record.appended_at)
-        self._look(view, record, urgent=False, when=record.appended_at)
+        view.observe(data, self._at)
+        self._look(view, record, urgent=False, when=self._at)
 
-    def _beat(self, data: GatewayBeat, record: Record) -> None:
-        self.world.gateways.beat(data.gateway, data.boot, record.appended_at)
+    def _beat(self, data: GatewayBeat, _: Record) -> None:
+        self.world.gateways.beat(data.gateway[:NAME_MOST], data.boot[:NAME_MOST], self._at)
 
     # -- news
 
     def _window(self, data: RequestWindow, record: Record) -> None:
-        self.world.gateways.seen(data.gateway, record.appended_at)
+        self.world.gateways.seen(data.gateway[:NAME_MOST], self._at)
         view = self._view(data.model)
-        pressed = view.window(record.envelope.source, data, record.appended_at, self.world)
+        pressed = view.window(record.envelope.source[:NAME_MOST], data, self._at, self.world)
         self._look(view, record, urgent=pressed)
 
     def _arrived(self, data: RequestArrived, record: Record) -> None:
         view = self._view(data.model)
-        self._look(view, record, urgent=view.request(data.request, record.appended_at, arrived=True))
+        self._look(view, record, urgent=view.request(data.request[:NAME_MOST], self._at, arrived=True))
 
     def _finished(self, data: RequestFinished, record: Record) -> None:
         view = self._view(data.model)
-        self._look(view, record, urgent=view.request(data.request, record.appended_at, arrived=False))
+        self._look(view, record, urgent=view.request(data.request[:NAME_MOST], self._at, arrived=False))
 
     def _activation(self, data: ActivationRequested, record: Record) -> None:
         view = self._view(data.model)
         until = None if data.until is None else Instant(data.until)
-        self._look(view, record, urgent=view.activate(data.replicas, until, record.appended_at))
+        self._look(view, record, urgent=view.activate(data.replicas, until, self._at))
 
     def _signal(self, data: SignalMeasured, record: Record) -> None:
         view = self._view(data.model)
-        view.signal(data.name, (data.value, data.target), record.appended_at, Seconds(data.valid_for))
+        view.signal(data.name[:NAME_MOST], (data.value, data.target), self._at, Seconds(data.valid_for))
         self._look(view, record, urgent=False)
 
     def _backlog(self, data: BacklogMeasured, record: Record) -> None:
         view = self._view(data.model)
-        view.signal(f"backlog/{data.source}", (data.items, None), record.appended_at, BACKLOG_VALID)
+        view.signal(f"backlog/{data.source[:NAME_MOST]}", (data.items, None), self._at, BACKLOG_VALID)
         self._look(view, record, urgent=False)
 
     # -- inside
@@ -160,7 +172,10 @@ class Fold:
     def _view(self, model: str) -> ModelView:
         view = self.models.get(model)
         if view is None:
-            view = self.models[model] = ModelView(model)
+            view = ModelView(model)
+            if not is_dns_label(model):
+                return view  # no model can have this name: nothing is kept of it
+            self.models[model] = view
             if self._states_known:  # before, a wish may come ahead of its declaration, for any number of models
                 if len(self._undeclared) >= UNDECLARED_MOST:
                     self.forget(next(iter(self._undeclared)))
@@ -169,11 +184,11 @@ class Fold:
 
     def _look(self, view: ModelView, record: Record, *, urgent: bool, when: Instant | None = None) -> None:
         """The model is dirty: look at it at once, then, or at its next tick. History alone makes nothing dirty."""
-        if view.declared is None or record.appended_at < self._live_from:
+        if view.declared is None or record.appended_at < self.live_from:
             return
         if urgent:
             view.cause = record.envelope.id
             self._agenda.urgent(view.model)
             return
         due = view.decided_at + self._tick if when is None else when
-        self._agenda.at(view.model, Instant(max(due, record.appended_at)))
+        self._agenda.at(view.model, Instant(max(due, self._at)))

@@ -23,7 +23,7 @@ from autoscaler.fold import Fold
 from autoscaler.record import wish_of
 from autoscaler.settings import AutoscalerSettings
 from events.clock import Clock
-from events.log import EventLog, LogClosed, LogUnavailable, Record, Start, Subscription
+from events.log import EventLog, LogClosed, LogUnavailable, Position, Query, Record, Start, Subscription
 from events.names import Topic
 from events.types.decisions import OwnershipTaken
 from events.units import Instant
@@ -41,7 +41,10 @@ DECIDE_SLICE: Final = 32
 TRIES_COUNTED: Final = 20
 """Pauses stop doubling after this many tries at the latest."""
 
-GRAIN: Final = 0.05
+ALARM_MOST: Final = 3600.0
+"""An alarm is set for at most so many seconds, and then again: timers of event loops overflow."""
+
+GRAIN: Final = 0.02
 """Timers of quiet models are rounded up to this many seconds, so that one alarm serves many."""
 
 
@@ -91,6 +94,7 @@ class Autoscaler:
         self._states_read = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._ended = False
+        self._read_to = clock.now()
         self._alarm: tuple[Instant, asyncio.Task[None]] | None = None
         self._decided = self._recorded = self._policy_failures = self._log_failures = 0
 
@@ -105,11 +109,12 @@ class Autoscaler:
         taken = OwnershipTaken(partition=0, owner=self._settings.owner)
         (position,) = await self._event_log.append([self._writer.envelope(taken)])
         self._fold.epoch = position.offset
+        self._fold.live_from = await self._appended_at(position)
         self._spawn(self._follow(STATES, lambda: Start("newest_per_key"), self._states_read.set))
         await self._until(self._states_read)
         self._fold.states_read()
-        since = self._history_from()
-        self._spawn(self._follow(NEWS, lambda: Start("time", since), lambda: self._on_history(since)))
+        since = self._read_to = self._history_from()
+        self._spawn(self._follow(NEWS, lambda: Start("time", self._read_to), lambda: self._on_history(since)))
         self._spawn(self._work())
 
     async def close(self) -> None:
@@ -165,8 +170,15 @@ class Autoscaler:
 
     # -- observe
 
+    async def _appended_at(self, position: Position) -> Instant:
+        """The log's time of a record; that of our clock if it is gone already."""
+        query = Query(position.topic, position.partition, from_offset=position.offset, limit=1)
+        async for record in self._event_log.read(query):
+            return record.appended_at
+        return self._clock.now()
+
     async def _follow(self, topics: Sequence[str], start: Callable[[], Start], caught_up: Callable[[], None]) -> None:
-        """Fold what the topics say until the log is closed. A log that fails is asked again, from the start."""
+        """Fold what the topics say until the log is closed; a log that fails is asked again."""
         tries = 0
         while not self._ended:
             try:
@@ -183,6 +195,8 @@ class Autoscaler:
         try:
             async for batch in subscription:
                 await self._fold_slices(batch.records)
+                if batch.records and batch.records[-1].position.topic in NEWS:
+                    self._read_to = batch.records[-1].appended_at
                 if batch.caught_up:
                     caught_up()
         finally:
@@ -190,8 +204,9 @@ class Autoscaler:
 
     async def _fold_slices(self, records: Sequence[Record]) -> None:
         for begin in range(0, len(records), FOLD_SLICE):
+            now = self._clock.now()
             for record in records[begin : begin + FOLD_SLICE]:
-                self._fold.take(record)
+                self._fold.take(record, now)
             self._wake.set()
             if begin + FOLD_SLICE < len(records):
                 await asyncio.sleep(0)
@@ -233,16 +248,13 @@ class Autoscaler:
         decision = self._decision(snapshot, view.declared.policy, now)
         self._decided += 1
         taken = _Taken(view, view.declared, snapshot, decision)
-        if not view.changed(decision):
-            self._stand(taken, now)
-            return None
-        wish = view.wish
-        if wish is not None and view.same_number(decision) and now < wish.recorded_at + self._settings.reasons_every:
-            view.decided(decision, now)
-            self._look_again(view, decision)
-            self._agenda.at(model, Instant(wish.recorded_at + self._settings.reasons_every))
-            return None
-        return taken
+        record_at = view.record_at(decision, now, self._settings.reasons_every)
+        if record_at == now:
+            return taken
+        self._stand(taken, now)
+        if record_at is not None:
+            self._agenda.at(model, record_at)
+        return None
 
     def _decision(self, snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> Decision:
         try:
@@ -299,6 +311,8 @@ class Autoscaler:
     async def _rest(self, until: Instant | None) -> None:
         """Wait until woken, or until that instant."""
         self._wake.clear()
+        if until is not None:
+            until = min(until, Instant(self._clock.now() + ALARM_MOST))
         if until is not None and (self._alarm is None or until < self._alarm[0]):
             if self._alarm is not None:
                 self._alarm[1].cancel()

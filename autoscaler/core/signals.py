@@ -15,6 +15,12 @@ FLOORS_MOST = 8
 BACKLOG_VALID = Seconds(60.0)
 """A measured backlog counts for this long, as `signal.measured` does by default."""
 
+LASTS_MOST = Seconds(30 * 86_400.0)
+"""Nothing from outside counts for longer than thirty days without being said again."""
+
+NEED_MOST = 1_000_000.0
+"""Replicas that a signal may ask for: what is above is taken for a mistake of its sender."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Signal:
@@ -55,7 +61,8 @@ class Signals:
         if name not in self._kept and len(self._kept) >= SIGNALS_MOST:
             del self._kept[min(self._kept, key=lambda one: self._kept[one].until)]
         value, target = amount
-        self._kept[name] = _Signal(value, target, Instant(at + valid_for), valid_for)
+        lasts = min(valid_for, LASTS_MOST)
+        self._kept[name] = _Signal(value, target, Instant(at + lasts), lasts)
 
     def needed(self, now: Instant, target: float) -> Needed:
         """What the signals need at `now`, for a model with this target."""
@@ -64,7 +71,7 @@ class Signals:
         for name, signal in list(self._kept.items()):
             end = signal.until
             if now < end:
-                replicas = max(replicas, signal.value / (signal.target or target))
+                replicas = max(replicas, min(NEED_MOST, signal.value / (signal.target or target)))
             else:
                 end = Instant(end + signal.valid_for)
                 if now >= end:
@@ -89,8 +96,9 @@ class Floors:
     def __init__(self) -> None:
         self._kept: tuple[tuple[Instant, int], ...] = ()
 
-    def ask(self, replicas: int, until: Instant) -> None:
-        """At least `replicas` until `until`."""
+    def ask(self, replicas: int, until: Instant, at: Instant) -> None:
+        """At least `replicas` until `until`, asked at `at`."""
+        until = min(until, Instant(at + LASTS_MOST))
         if any(other >= replicas and end >= until for end, other in self._kept):
             return
         rest = [(end, other) for end, other in self._kept if other > replicas or end > until]

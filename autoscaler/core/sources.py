@@ -8,6 +8,12 @@ from events.units import Instant, Seconds
 SILENCE = Seconds(3.0)
 """A gateway that has requests sends a window each second (design §4); after three missed ones it is silent."""
 
+LEVEL_MOST = 1_000_000
+"""Requests that one window may claim to run, or to wait: what is above is taken for a mistake of its writer."""
+
+WINDOW_MOST = Seconds(86_400.0)
+"""The longest window, and the latest deadline from now, that are believed."""
+
 
 class Source:
     """The newest window of one gateway and revision, and the instants in it moved to the log's time."""
@@ -30,17 +36,23 @@ class Source:
 
     def settle(self, window: RequestWindow, at: Instant) -> int:
         """`window` is the newest from now on. Returns by how much the level rose."""
-        running, waiting = window.now.running, window.now.waiting
+        running, waiting = min(window.now.running, LEVEL_MOST), min(window.now.waiting, LEVEL_MOST)
         rose = running + waiting - self.level
         self.level, self.running, self.waiting = running + waiting, running, waiting
         self.started_at, self.ended_at, self.at = window.started_at, window.ended_at, at
-        self.integral = window.running_seconds + window.waiting_seconds
-        self.running_seconds = window.running_seconds
+        self.running_seconds, self.integral = integrals(window)
         self.arrivals, self.finishes = window.arrivals, window.finishes + window.failures
         oldest, deadline = window.oldest_waiting_since, window.earliest_deadline
         self.oldest_at = None if oldest is None else at - max(0.0, window.ended_at - oldest)
-        self.deadline = None if deadline is None else at + deadline - window.ended_at
+        self.deadline = None if deadline is None else at + min(max(0.0, deadline - window.ended_at), WINDOW_MOST)
         return rose
+
+
+def integrals(window: RequestWindow) -> tuple[float, float]:
+    """Request-seconds of what ran, and of all, as far as they are believed."""
+    most = LEVEL_MOST * (window.ended_at - window.started_at)
+    served = min(window.running_seconds, most)
+    return served, min(served + window.waiting_seconds, most)
 
 
 class Levels:

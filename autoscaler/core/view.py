@@ -6,7 +6,7 @@ waits for it: topics have no order between them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoscaler.core.gateways import World
 from autoscaler.core.model import Decision, Demand, Memory, Reason, Replicas, Snapshot
@@ -16,6 +16,7 @@ from autoscaler.core.windows import Windows
 from coldstart.core.estimate import StartEstimate
 from events.types.replicas import ReplicasObserved, ReplicaState, ReplicaStatus
 from events.types.requests import RequestWindow
+from events.types.shared import Sketch
 from events.units import Instant, Seconds
 
 LOOK_AT_GROWTH = 1.5
@@ -110,7 +111,7 @@ class ModelView:
         """A gateway's window. True: the last decision is not good for what it tells."""
         declared = self.declared
         if declared is None or window.uid != declared.uid:
-            self._ahead = (source, window, at)
+            self._ahead = (source, replace(window, held=Sketch(), first_byte=Sketch(), total=Sketch()), at)
             return False
         self._demand(declared).window(source, window, at, world)
         return self.pressed
@@ -131,7 +132,7 @@ class ModelView:
         if self.declared is None:
             return False
         self._floors = self._floors or Floors()
-        self._floors.ask(replicas, Instant(at + self.declared.policy.keep_alive) if until is None else until)
+        self._floors.ask(replicas, Instant(at + self.declared.policy.keep_alive) if until is None else until, at)
         return self.wish is None or replicas > self.wish.replicas
 
     def signal(self, name: str, amount: tuple[float, float | None], at: Instant, valid_for: Seconds) -> None:
@@ -195,13 +196,17 @@ class ModelView:
             deleted=declared.deleted,
         )  # fmt: skip
 
-    def changed(self, decision: Decision) -> bool:
-        """Whether a decision says anything that the wish on record does not."""
+    def record_at(self, decision: Decision, now: Instant, every: Seconds) -> Instant | None:
+        """When to record a decision: now; or later, as only its reasons differ and they were told less than `every`
+        ago; or never (None), as it says nothing that the wish on record does not."""
         declared, wish = self.declared, self.wish
         assert declared is not None
-        if declared.deleted and (wish is None or wish.uid != declared.uid):
-            return False
-        return wish is None or not self.same_number(decision) or wish.reasons != decision.reasons
+        if wish is None or not self.stands:
+            known = wish is not None and wish.uid == declared.uid
+            return None if declared.deleted and not known else now
+        if wish.replicas != decision.replicas:
+            return now
+        return None if wish.reasons == decision.reasons else max(now, Instant(wish.recorded_at + every))
 
     @property
     def stands(self) -> bool:
@@ -210,10 +215,6 @@ class ModelView:
         if declared is None or wish is None:
             return False
         return (wish.uid, wish.revision, wish.policy) == (declared.uid, declared.revision, declared.policy)
-
-    def same_number(self, decision: Decision) -> bool:
-        """Whether nothing but the reasons differs from the wish on record."""
-        return self.stands and self.wish is not None and self.wish.replicas == decision.replicas
 
     def is_of(self, uid: str) -> bool:
         """Whether the declaration still has this uid."""

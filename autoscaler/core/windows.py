@@ -16,7 +16,7 @@ from autoscaler.core.gateways import World
 from autoscaler.core.model import Demand
 from autoscaler.core.rings import Ring
 from autoscaler.core.signals import Needed
-from autoscaler.core.sources import SILENCE, Levels, Source
+from autoscaler.core.sources import SILENCE, WINDOW_MOST, Levels, Source, integrals
 from events.types.requests import RequestWindow
 from events.units import Instant, Seconds
 
@@ -65,7 +65,7 @@ class Windows:
 
     def window(self, source: str, window: RequestWindow, at: Instant, world: World) -> None:
         """Fold a window that was appended at `at`."""
-        if window.ended_at < window.started_at:
+        if not 0.0 <= window.ended_at - window.started_at <= WINDOW_MOST:
             return
         key = (source, window.revision)
         was = self._sources.get(key)
@@ -140,8 +140,8 @@ class Windows:
 
     def _account(self, was: Source, window: RequestWindow, at: Instant, world: World) -> None:
         """Add to the rings what this window tells beyond the source's last one."""
-        integral = window.running_seconds + window.waiting_seconds
-        arrivals, finishes, served = window.arrivals, window.finishes + window.failures, window.running_seconds
+        served, integral = integrals(window)
+        arrivals, finishes = window.arrivals, window.finishes + window.failures
         begin = window.started_at
         if window.started_at == was.started_at:
             integral, served = integral - was.integral, served - was.running_seconds

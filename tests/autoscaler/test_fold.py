@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from autoscaler.explain import Records, explain
+from events.codec import encode_structured
 from events.types.decisions import OwnershipTaken
 from events.types.gateways import GatewayBeat
 from events.types.metrics import BacklogMeasured, SignalMeasured
 from events.types.requests import ActivationRequested, Levels, RequestArrived, RequestFinished
+from events.writer import EventWriter
 from tests.support.autoscaling import T0, Run, declared, observed, window
 
 
@@ -107,6 +110,8 @@ def test_foreign_requests_wake_and_are_counted() -> None:
     run = Run(declared(keepAlive="10s"))
     for number in range(9):
         run.put(RequestArrived(model="m", request=str(number)))
+    assert run.wish().replicas == 1
+    run.advance(0.05)
     assert run.wish().replicas == 3
     run.advance(30)
     for number in range(9):
@@ -207,3 +212,50 @@ def test_undeclared_names_are_bounded() -> None:
         run.put(window(T0, T0, model=f"ghost-{number}"))
     assert len(run.fold.models) == 1025
     assert "m" in run.fold.models
+
+
+def test_a_burst_is_gathered_and_answered_in_one_step() -> None:
+    """However many edges tell of it: one at the first, and all that it needs a twentieth of a second later."""
+    run = Run(declared(maxReplicas=100), obey=False)
+    for waiting in (1, 2, 3, 5, 8, 12, 18, 40, 90, 200):
+        run.serve(waiting=waiting, seconds=0)
+        run.advance(0.004)
+    run.advance(0.05)
+    assert [(when, wish.replicas) for when, wish in run.wishes] == [(0.0, 0), (0.0, 1), (0.05, 50)]
+
+
+def test_a_clock_set_back_between_two_starts_blocks_nothing() -> None:
+    """What was remembered lies in the future, and so does the log's time: wake, grow and go to zero as ever."""
+    run = Run(declared(maxReplicas=50, keepAlive="10s"))
+    run.serve(running=30, seconds=30)
+    again = run.restart(history=False)
+    again.clock = type(run.clock)(run.now - 3600)
+    again._writers.clear()
+    again.fold.live_from = run.now
+    again.read_history()
+    assert again.wish().replicas == 8
+    again.put(window(again.now, again.now, waiting=60, now=Levels(waiting=60)), "relume/gateway/g", at=run.now)
+    again.advance(0.1)
+    assert again.wish().replicas == 15
+    again.put(window(again.now, again.now), "relume/gateway/g", at=run.now)
+    again.advance(12)
+    assert again.wish().replicas == 0
+
+
+def test_absurd_numbers_break_nothing() -> None:
+    """Whoever writes to the log may be wrong by any factor: the wish stays within its bounds, and can be encoded."""
+    run = Run(declared(maxReplicas=7, target=1e-9))
+    huge = 1 << 80
+    run.put(window(T0, T0 + 1, running_seconds=1e308, waiting_seconds=1e308, now=Levels(running=huge, waiting=huge)))
+    run.put(window(1.0, 1e300, gateway="x"), "relume/gateway/x")
+    run.put(window(T0, T0, gateway="y", now=Levels(waiting=1), oldest_waiting_since=1.0, earliest_deadline=1e300))
+    run.put(window(T0, T0, gateway="z", now=Levels(waiting=1), oldest_waiting_since=1e300, earliest_deadline=1.0))
+    run.put(SignalMeasured(model="m", name="n" * 10_000, value=1e300, target=1e-300, valid_for=1e300))
+    run.put(ActivationRequested(model="m", replicas=huge, until=1e300))
+    run.put(RequestArrived(model="m", request="r" * 10_000))
+    run.advance(5)
+    assert run.wish().replicas == 7
+    for _, wish in run.wishes:
+        event = EventWriter("relume/test", run.clock).envelope(wish)
+        assert encode_structured(event)
+        assert explain(Records(wish)).sentences

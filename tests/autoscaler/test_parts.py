@@ -178,10 +178,10 @@ class TestFloors:
         """The highest that is still asked for; covered ones are dropped."""
         floors = Floors()
         assert floors.now(at(0)) == (0, None)
-        floors.ask(1, at(100))
-        floors.ask(5, at(10))
-        floors.ask(1, at(50))
-        floors.ask(3, at(20))
+        floors.ask(1, at(100), at(0))
+        floors.ask(5, at(10), at(0))
+        floors.ask(1, at(50), at(0))
+        floors.ask(3, at(20), at(0))
         seen = [floors.now(at(second)) for second in (0, 10, 20, 99, 100)]
         assert seen == [(5, at(10)), (3, at(20)), (1, at(100)), (1, at(100)), (0, None)]
 
@@ -190,7 +190,7 @@ class TestFloors:
         """The same as looking through all of them."""
         floors = Floors()
         for replicas, until in asked:
-            floors.ask(replicas, at(until))
+            floors.ask(replicas, at(until), at(0))
         for second in range(0, 61, 5):
             standing = [replicas for replicas, until in asked if until > second]
             assert floors.now(at(second))[0] == max(standing, default=0)
@@ -199,7 +199,7 @@ class TestFloors:
         """The shortest makes room."""
         floors = Floors()
         for number in range(50):
-            floors.ask(50 - number, at(number + 1))
+            floors.ask(50 - number, at(number + 1), at(0))
         assert floors.now(at(0)) == (FLOORS_MOST, at(43))
 
 

@@ -68,6 +68,7 @@ def test_from_zero_to_many_and_back(peak: int, busy: int, start: float) -> None:
     assert run.wish().replicas == 1
     run.advance(0.05)
     run.serve(waiting=peak, seconds=0)
+    run.advance(0.05)
     need = min(50, ceil(peak / 4))
     assert run.wish().replicas == need
     run.serve(running=peak, seconds=busy)

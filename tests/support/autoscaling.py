@@ -116,7 +116,7 @@ class Run:
         writer = self._writers.setdefault(source, EventWriter(source, self.clock))
         envelope = writer.envelope(data)
         appended = Instant(self.now if at is None else at)
-        self.fold.take(Record(Position("t", 0, next(self._offsets)), appended, envelope))
+        self.fold.take(Record(Position("t", 0, next(self._offsets)), appended, envelope), self.now)
         self._work()
 
     def serve(
@@ -191,7 +191,8 @@ class Run:
             return
         decision = decide(snapshot, view.declared.policy, self.now)
         self.decided += 1
-        if view.changed(decision):
+        record_at = view.record_at(decision, self.now, Seconds(10.0))
+        if record_at == self.now:
             wish = wish_of(snapshot, view.declared.policy, decision)
             self.wishes.append((round(self.now - T0, 3), wish))
             view.recorded(decision, view.declared, self.now)
@@ -201,5 +202,6 @@ class Run:
             return
         if self.obey and snapshot.replicas.ready != decision.replicas:
             view.observe(replace(observed(decision.replicas), model=model, uid=view.declared.uid), self.now)
-        if decision.again_at is not None:
-            self.agenda.at(model, Instant(decision.again_at))
+        for again_at in (decision.again_at, record_at):
+            if again_at is not None and again_at > self.now:
+                self.agenda.at(model, Instant(again_at))

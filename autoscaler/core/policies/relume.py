@@ -39,9 +39,16 @@ REGRET = 2.0
 PATIENCE_MOST = 4
 """The pause between descents doubles at most so often: 16 stable windows."""
 
+GATHER = 0.05
+"""Seconds after a rise before the next: a burst is measured for so long and then answered in one step. Half of the
+100 ms within which design §1 wants it measured; a start takes many times as long."""
+
 LOOK_AGAIN = 5.0
 """Seconds until a model that has requests is looked at again when it hears nothing: longer than the silence after which
 its demand is unknown."""
+
+REPLICAS_MOST = 1e9
+"""Beyond any bound: a need larger than this (a target close to zero) is this."""
 
 EPSILON = 1e-6
 """Rounding of averages; Knative rounds to six digits too."""
@@ -61,14 +68,14 @@ class _Case:
         self.level = demand.running + demand.waiting
         self.capacity = replicas.ready + replicas.starting
         self.current = self.capacity if snapshot.wished is None else snapshot.wished
-        self.raised_at = now if snapshot.wished is None else memory.raised_at  # what is there begins to count now
-        self.lowered_at, self.patience = memory.lowered_at, memory.patience
+        self.raised_at = _past(memory.raised_at, now)
+        self.lowered_at, self.patience = _past(memory.lowered_at, now), memory.patience
         self.panic_until, self.panic_floor = memory.panic_until, memory.panic_floor
-        if self.panic_until is not None and now >= self.panic_until:
+        if self.panic_until is not None and not now < self.panic_until <= now + policy.stable_window:
             self.panic_until, self.panic_floor = None, 0
         self._floors()
         self.quiet = not (self.level or demand.silent or self.floor or demand.signal or demand.stale_signals)
-        self.last_busy_at = _later(demand.last_active_at, memory.last_busy_at)
+        self.last_busy_at = _past(_later(demand.last_active_at, memory.last_busy_at), now)
         since = snapshot.followed_since if self.last_busy_at is None else self.last_busy_at
         self.idle_at = now if since is None else since + policy.keep_alive
         self.base = max(policy.min_replicas, self.floor, _up(demand.signal, EPSILON))
@@ -90,6 +97,8 @@ def decide(snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> Decision:
     _panic(case, asked)
     most = max(asked, case.base, case.panic_floor)
     if most > case.current:
+        if most == asked and _gathers(case):
+            return _done(case, case.current, _reasons_to_rise(case, why), (case.raised_at or now) + GATHER)
         return _rise(case, most, why if most == asked else _other_reason(case, most))
     if case.quiet and (case.current <= policy.min_replicas or _idle(case)):
         return _rest(case)
@@ -131,11 +140,7 @@ def _other_reason(case: _Case, most: int) -> Reason:
 
 def _rise(case: _Case, most: int, why: Reason) -> Decision:
     """More, in one step; held back only by the bound and by starts that fail."""
-    reasons = {why}
-    if case.level and not case.snapshot.replicas.ready:
-        reasons.add(Reason.ACTIVATION)
-    if case.panic_until is not None:
-        reasons.add(Reason.PANIC)
+    reasons = _reasons_to_rise(case, why)
     replicas = min(most, case.policy.max_replicas)
     if replicas < most:
         reasons.add(Reason.AT_MOST_MAX)
@@ -149,6 +154,20 @@ def _rise(case: _Case, most: int, why: Reason) -> Decision:
             case.patience = min(PATIENCE_MOST, case.patience + 1) if regretted else max(0, case.patience - 1)
         case.raised_at = case.now
     return _done(case, replicas, reasons, case.now + LOOK_AGAIN)
+
+
+def _reasons_to_rise(case: _Case, why: Reason) -> set[Reason]:
+    reasons = {why}
+    if case.level and not case.snapshot.replicas.ready:
+        reasons.add(Reason.ACTIVATION)
+    if case.panic_until is not None:
+        reasons.add(Reason.PANIC)
+    return reasons
+
+
+def _gathers(case: _Case) -> bool:
+    """Whether the last rise was only now: the burst that caused it is still being measured."""
+    return case.current > 0 and case.raised_at is not None and case.now < case.raised_at + GATHER
 
 
 def _idle(case: _Case) -> bool:
@@ -176,6 +195,8 @@ def _held(case: _Case) -> Reason | None:
 def _fall(case: _Case) -> Decision:
     """Fewer, if the stable window leaves room, in steps; else as many."""
     now, current = case.now, case.current
+    if case.snapshot.wished is None:
+        case.raised_at = now  # what is there without a wish begins to count now
     if case.panic_until is not None and current > case.base:
         return _done(case, current, {Reason.PANIC}, case.panic_until)
     fit = _fit(case)
@@ -198,7 +219,7 @@ def _fit(case: _Case) -> int:
     """Fewest replicas that demand leaves room for; the last one stays until nobody has asked for the keep-alive."""
     target = case.policy.target
     average = max(case.demand.stable or 0.0, case.demand.panic or 0.0)
-    return max(1, case.base, _up(case.level / target, EPSILON), ceil(average / target + DOWN_BAND - EPSILON))
+    return max(1, case.base, _up(case.level / target, EPSILON), _up(average / target + DOWN_BAND, EPSILON))
 
 
 def _calm(case: _Case, stable: float) -> Reason:
@@ -217,7 +238,12 @@ def _pause(case: _Case) -> float:
 
 def _up(amount: float, tolerance: float) -> int:
     """Replicas for an amount in replicas, rounded up, a small excess forgiven; something is at least one."""
-    return max(1, ceil(amount - tolerance)) if amount > EPSILON else 0
+    return max(1, ceil(min(amount, REPLICAS_MOST) - tolerance)) if amount > EPSILON else 0
+
+
+def _past(instant: float | None, now: Instant) -> Instant | None:
+    """A remembered instant, at the latest now: the wall clock may have been set back between two processes."""
+    return None if instant is None else Instant(min(instant, now))
 
 
 def _later(one: float | None, other: float | None) -> Instant | None:
