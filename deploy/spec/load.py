@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -10,10 +10,13 @@ from typing import BinaryIO
 from deploy.spec.check import check
 from deploy.spec.model import Model
 from deploy.spec.problem import SpecProblem, SpecRefused, path_text
-from deploy.spec.tree import MAX_BYTES, Tree, read_trees
+from deploy.spec.tree import MAX_BYTES, read_trees
 
 SUFFIXES = (".yaml", ".yml", ".json")
 """What is read of a folder, sorted by name, without the folders in it."""
+
+MAX_PROBLEMS = 100
+"""More of one file are counted, not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +58,23 @@ def load_bytes(raw: bytes, file: str) -> Loaded:
         try:
             models.append(check(tree.value))
         except SpecRefused as refused:
-            problems += [_placed(problem, tree, file) for problem in refused.problems]
+            lines = {path_text(path): line for path, line in tree.lines.items()}
+            problems += [_placed(problem, lines, file) for problem in refused.problems]
     if not trees and not problems:
         problems.append(SpecProblem("", None, "there is no document in it", "write a model; see docs/examples", file))
-    return Loaded(tuple(models), tuple(sorted(problems, key=lambda problem: problem.line or 0)))
+    return Loaded(tuple(models), _bounded(sorted(problems, key=lambda problem: problem.line or 0), file))
 
 
-def _placed(problem: SpecProblem, tree: Tree, file: str) -> SpecProblem:
-    lines = {path_text(path): line for path, line in tree.lines.items()}
+def _bounded(problems: Sequence[SpecProblem], file: str) -> tuple[SpecProblem, ...]:
+    """At most MAX_PROBLEMS of one file, and how many more there are."""
+    if len(problems) <= MAX_PROBLEMS:
+        return tuple(problems)
+    rule = f"{len(problems) - MAX_PROBLEMS} more problems are not shown"
+    return (*problems[:MAX_PROBLEMS], SpecProblem("", None, rule, "mend these first", file))
+
+
+def _placed(problem: SpecProblem, lines: Mapping[str, int], file: str) -> SpecProblem:
+    """The problem with its file and line; for what is not there, the line of the nearest parent."""
     path = problem.path
     while path not in lines and path:
         path = path[: max(path.rfind("."), path.rfind("["), 0)]

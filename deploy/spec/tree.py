@@ -47,13 +47,6 @@ class Tree:
     lines: dict[Path, int]
     problems: list[SpecProblem] = field(default_factory=list)
 
-    def line_of(self, path: Path) -> int | None:
-        """The 1-based line of `path`, or of the nearest parent that stands in the file."""
-        for length in range(len(path), -1, -1):
-            if (line := self.lines.get(path[:length])) is not None:
-                return line
-        return None
-
 
 def read_trees(raw: bytes, file: str) -> tuple[list[Tree], list[SpecProblem]]:
     """All documents of a file, empty ones left out; and why the file (or the rest of it) could not be read."""

@@ -111,6 +111,13 @@ def test_words_and_numbers_are_those_of_yaml_1_2(written: str, value: object) ->
     assert type(problem.value) is type(value)
 
 
+def test_no_end_of_problems_is_shown() -> None:
+    """A file with thousands of faults gets the first hundred, in the order of lines, and the number of the rest."""
+    loaded = load(GOOD % "a" + "".join(f"  field{index}: 1\n" for index in range(1000)))
+    assert [problem.line for problem in loaded.problems] == [*range(6, 106), None]
+    assert loaded.problems[-1].rule == "900 more problems are not shown"
+
+
 def test_json_is_read_too() -> None:
     """JSON is YAML."""
     loaded = load('{"apiVersion": "relume.dev/v1alpha1", "kind": "Model", "metadata": {"name": "a"}, '
