@@ -159,5 +159,8 @@ def why(error: ValidationError, *prefix: str) -> str:
 
 def shown(value: object) -> str:
     """`value` for a reason: its repr, cut."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:  # JSON may nest deeper than Python writes
+        text = f"a {type(value).__name__} that is nested too deeply to show"
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
