@@ -113,6 +113,27 @@ async def test_starting_replica_is_stopped_at_once(stage: Stage) -> None:
     assert not alive(pid)
 
 
+async def test_start_that_waits_for_a_place(tmp_path: Path) -> None:
+    """A start that waits for its turn says so, and when it is no longer wanted it goes without ever having run."""
+    stage = Stage(tmp_path / "data", replace(FAST, start_places=1, start_place_bound=Seconds(60.0)))
+    await stage.cluster.start()
+    try:
+        await stage.declare(engine("--load", 600), model="slow")
+        await stage.grant(0, model="slow")
+        await stage.until(lambda state: any(one.phase is Phase.LOAD for one in state.replicas), "slow")
+        await stage.declare(engine())
+        await stage.grant(0)
+        observed = await stage.until(lambda state: any(one.phase is Phase.PLACE for one in state.replicas))
+        assert observed.replicas[0].pid is None
+        await stage.grant()
+        await stage.gone()
+        await stage.grant(0)
+        await stage.grant(model="slow")
+        await stage.ready()
+    finally:
+        await stage.close()
+
+
 async def test_void_grant_starts_nothing(stage: Stage) -> None:
     """A grant for another uid, or by a leader that leads no more, changes nothing."""
     await stage.declare(engine())
