@@ -215,7 +215,8 @@ class Authority:
         out: list[Command] = []
         self._closed = True
         for model in self._models.values():
-            self._refuse_all(model, model.queue.clear(), admission.shutting_down(), now, out)
+            if model.declared is not None:  # else it drains after its deletion, which has refused all that waited
+                self._refuse_all(model, model.queue.clear(), admission.shutting_down(), now, out)
         return out
 
     def statuses(self) -> Iterator[ModelStatus]:

@@ -292,6 +292,17 @@ def test_shutting_down_refuses_who_waits_and_who_comes() -> None:
     assert desk.live_leases == 0
 
 
+def test_shutting_down_while_a_deleted_model_drains() -> None:
+    """What is not declared any more has nobody waiting; its last lease is given back as ever."""
+    desk = authority()
+    desk.observe(observed(replica(slots=1)), START)
+    (lease,) = leases(desk.take(ticket("r1"), START))
+    desk.delete(MODEL, START)
+    assert refusals(desk.shutdown(START)) == {}
+    desk.give_back(lease.id, DONE, START)
+    assert desk.live_leases == 0
+
+
 def test_whoever_waits_too_long_gets_504() -> None:
     """At its own deadline, by the alarm; the one that can wait longer goes on."""
     desk = authority()
