@@ -92,9 +92,11 @@ class Autoscaler:
         self._fold = Fold(self._agenda, settings.tick, clock.now())
         self._wake = asyncio.Event()
         self._states_read = asyncio.Event()
+        self._history_read = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._ended = False
         self._read_to = clock.now()
+        self._record_tries = 0
         self._alarm: tuple[Instant, asyncio.Task[None]] | None = None
         self._decided = self._recorded = self._policy_failures = self._log_failures = 0
 
@@ -141,7 +143,11 @@ class Autoscaler:
     @property
     def history_read(self) -> bool:
         """Whether past demand has been read back, so that wishes may fall."""
-        return self._fold.world.followed_since is not None
+        return self._history_read.is_set()
+
+    async def wait_history_read(self) -> None:
+        """Return once past demand has been read back."""
+        await self._history_read.wait()
 
     def missing(self) -> Sequence[str]:
         """What keeps it from deciding, a sentence each."""
@@ -214,12 +220,15 @@ class Autoscaler:
     def _on_history(self, since: Instant) -> None:
         if not self.history_read:
             self._fold.history_read(since, self._clock.now())
+            self._history_read.set()
             self._wake.set()
 
     def _history_from(self) -> Instant:
         """As far back as any model's demand matters, within the bound."""
         policies = [view.declared.policy for view in self._fold.models.values() if view.declared is not None]
-        longest = max((max(policy.stable_window, policy.keep_alive) for policy in policies), default=0.0)
+        longest = max(
+            (max(policy.stable_window, policy.keep_alive) for policy in policies), default=self._settings.read_back_most
+        )
         return Instant(self._clock.now() - min(longest, self._settings.read_back_most))
 
     # -- decide
@@ -279,32 +288,30 @@ class Autoscaler:
     # -- record, act
 
     async def _record(self, taken: Sequence[_Taken]) -> None:
-        """Append the wishes; only then do they count. While the log fails, all stays as it was, and dirty."""
+        """Append the wishes; only then do they count. If the log fails, all is decided anew after a pause."""
         envelopes = [
             self._writer.envelope(
                 wish_of(one.snapshot, one.declared.policy, one.decision), cause=one.view.cause, epoch=self._fold.epoch
             )
             for one in taken
         ]
-        tries = 0
-        while True:
-            try:
-                await self._event_log.append(envelopes)
-                break
-            except LogUnavailable as error:
-                tries = min(tries + 1, TRIES_COUNTED)
-                await self._pause(tries, error)
-            if self._fold.lost_to is not None:
-                return
+        try:
+            await self._event_log.append(envelopes)
+        except LogUnavailable as error:
+            self._record_tries = min(self._record_tries + 1, TRIES_COUNTED)
+            await self._pause(self._record_tries, error)
+            for one in taken:
+                self._agenda.urgent(one.view.model)
+            return
+        self._record_tries = 0
         self._recorded += len(taken)
         now = self._clock.now()
         for one in taken:
-            model = one.view.model
-            if self._fold.models.get(model) is one.view and one.view.is_of(one.declared.uid):
+            if self._fold.models.get(one.view.model) is one.view and one.view.is_of(one.declared.uid):
                 one.view.recorded(one.decision, one.declared, now)
                 self._stand(one, now)
             else:
-                self._agenda.urgent(model)
+                self._agenda.urgent(one.view.model)
 
     # -- waiting
 

@@ -9,7 +9,7 @@ over. What is idle keeps nothing.
 
 from __future__ import annotations
 
-from math import exp
+from math import exp, inf
 
 from autoscaler.core.foreign import Foreign
 from autoscaler.core.gateways import World
@@ -103,16 +103,14 @@ class Windows:
         if self._stable is not None and self._panic is not None:
             stable += self._stable.total(now)
             panic += self._panic.total(now)
-        known = world.followed_since is not None and not levels.silent
+        since = inf if world.followed_since is None or levels.silent else world.followed_since
         rate, seconds = self._rates(now)
         coverage = 1.0 if self._hole is None else self._coverage(now)
         demand = Demand(
             running=levels.running + (len(self._foreign) if self._foreign else 0),
             waiting=levels.waiting,
-            stable=stable / self._stable_span if known and coverage == 1.0 else None,
-            panic=panic / self._panic_span
-            if known and (self._hole is None or self._hole[1] <= now - self._panic_span)
-            else None,
+            stable=stable / self._stable_span if coverage == 1.0 and since <= now - self._stable_span else None,
+            panic=panic / self._panic_span if self._whole(now - self._panic_span, since) else None,
             oldest_waiting=levels.oldest,
             earliest_deadline=levels.deadline,
             last_active_at=self.last_active_at,
@@ -235,6 +233,10 @@ class Windows:
             self._arrivals, self._finishes = self._arrivals * keep, self._finishes * keep
             self._running_seconds *= keep
             self._faded_at = now
+
+    def _whole(self, begin: float, since: float) -> bool:
+        """Whether all demand after `begin` is known, as all is known `since`, but for the hole."""
+        return since <= begin and (self._hole is None or self._hole[1] <= begin)
 
     def _coverage(self, now: Instant) -> float:
         if self._hole is None:

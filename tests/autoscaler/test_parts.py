@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.core.agenda import SLACK, Agenda
@@ -32,6 +32,7 @@ def at(seconds: float) -> Instant:
 class TestRing:
     """Amounts by time."""
 
+    @settings(deadline=None)
     @given(st.lists(st.tuples(st.floats(0, 3), st.floats(0, 2), st.floats(0, 100)), max_size=40))
     def test_it_agrees_with_a_list(self, pieces: list[tuple[float, float, float]]) -> None:
         """A dumb twin that keeps every piece gives the same sum, but for the oldest cell's evenness."""
@@ -185,6 +186,7 @@ class TestFloors:
         seen = [floors.now(at(second)) for second in (0, 10, 20, 99, 100)]
         assert seen == [(5, at(10)), (3, at(20)), (1, at(100)), (1, at(100)), (0, None)]
 
+    @settings(deadline=None)
     @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 60)), max_size=FLOORS_MOST))
     def test_it_is_the_largest_that_still_stands(self, asked: list[tuple[int, int]]) -> None:
         """The same as looking through all of them."""

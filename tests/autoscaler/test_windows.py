@@ -24,7 +24,7 @@ class Desk:
 
     def __init__(self, stable: float = 60.0, panic: float = 6.0) -> None:
         self.windows = Windows(Seconds(stable), Seconds(panic))
-        self.world = World(Gateways(), Instant(T0 - 600))
+        self.world = World(Gateways(), Instant(T0 - 3600))
 
     def put(self, begin: float, end: float, running: int = 0, waiting: int = 0, **fields: object) -> None:
         """A window (times since T0) that is appended when it ends, or at `at`."""
@@ -142,12 +142,16 @@ def test_one_silent_gateway_hides_no_other() -> None:
 
 
 def test_no_average_without_history() -> None:
-    """Before the past is read, levels are known and averages are not."""
+    """Before the past is read, levels are known and averages are not; nor before enough of it is."""
     desk = Desk()
     desk.world = World(Gateways(), None)
     desk.put(0, 1, waiting=1)
     demand = desk.at(1)
     assert (demand.waiting, demand.stable, demand.panic) == (1, None, None)
+    desk.world = World(Gateways(), Instant(T0 - 10))
+    demand = desk.at(1)
+    assert demand.stable is None
+    assert demand.panic is not None
 
 
 def test_a_short_gap_is_filled_and_a_long_one_makes_the_average_unknown() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.codec import canonical, policy_json, read_memory, read_policy, read_snapshot, snapshot_json
@@ -17,6 +17,8 @@ from events.units import Instant, Seconds
 from tests.support.autoscaling import T0
 
 NOW = Instant(T0)
+
+patient = settings(max_examples=60, deadline=None)  # the machine may be busy with other things
 
 
 def instants(spread: float = 1000.0) -> st.SearchStrategy[float]:
@@ -100,6 +102,7 @@ def before(snapshot: Snapshot, policy: ScalingPolicy) -> int:
     return max(policy.min_replicas, min(policy.max_replicas, wished))
 
 
+@patient
 @given(snapshots(), policies())
 def test_the_bounds_hold_and_the_decision_is_well_formed(snapshot: Snapshot, policy: ScalingPolicy) -> None:
     """Always between the bounds, always with reasons in order, and never to be looked at again in the past."""
@@ -111,6 +114,7 @@ def test_the_bounds_hold_and_the_decision_is_well_formed(snapshot: Snapshot, pol
     assert decision.again_at is None or decision.again_at > NOW
 
 
+@patient
 @given(snapshots(), policies(), st.integers(0, 60), st.integers(0, 200))
 def test_more_load_never_means_fewer_replicas(
     snapshot: Snapshot, policy: ScalingPolicy, running: int, waiting: int
@@ -122,6 +126,7 @@ def test_more_load_never_means_fewer_replicas(
     assert decide(heavier, policy, NOW).replicas >= decide(snapshot, policy, NOW).replicas
 
 
+@patient
 @given(snapshots(), policies(), st.floats(0, 300), st.floats(0, 300))
 def test_higher_averages_never_mean_fewer_replicas(
     snapshot: Snapshot, policy: ScalingPolicy, stable: float, panic: float
@@ -134,6 +139,7 @@ def test_higher_averages_never_mean_fewer_replicas(
     assert decide(replace(snapshot, demand=high), policy, NOW).replicas >= lower
 
 
+@patient
 @given(snapshots(), policies())
 def test_nothing_is_taken_away_in_overload(snapshot: Snapshot, policy: ScalingPolicy) -> None:
     """As long as what runs and waits needs the wish, it does not fall."""
@@ -142,6 +148,7 @@ def test_nothing_is_taken_away_in_overload(snapshot: Snapshot, policy: ScalingPo
     assert decide(snapshot, policy, NOW).replicas >= min(need, before(snapshot, policy))
 
 
+@patient
 @given(snapshots(), policies())
 def test_the_unknown_never_lowers(snapshot: Snapshot, policy: ScalingPolicy) -> None:
     """Unread history, a silent gateway, unknown averages with requests: the wish may rise and never falls."""
@@ -152,6 +159,7 @@ def test_the_unknown_never_lowers(snapshot: Snapshot, policy: ScalingPolicy) -> 
     assert decide(silent, policy, NOW).replicas >= before(silent, policy)
 
 
+@patient
 @given(snapshots(), policies())
 def test_who_waits_wakes(snapshot: Snapshot, policy: ScalingPolicy) -> None:
     """Whatever else is the case, somebody who waits gets at least one replica asked for."""
@@ -159,6 +167,7 @@ def test_who_waits_wakes(snapshot: Snapshot, policy: ScalingPolicy) -> None:
     assert decide(waits, policy, NOW).replicas >= 1
 
 
+@patient
 @given(snapshots(), policies())
 def test_a_descent_takes_at_most_half_unless_nobody_asks(snapshot: Snapshot, policy: ScalingPolicy) -> None:
     """While anybody asks, a step down leaves half."""
@@ -168,6 +177,7 @@ def test_a_descent_takes_at_most_half_unless_nobody_asks(snapshot: Snapshot, pol
         assert decision.replicas >= before(snapshot, policy) / 2
 
 
+@patient
 @given(snapshots(), policies())
 def test_decisions_can_be_taken_again_from_their_record(snapshot: Snapshot, policy: ScalingPolicy) -> None:
     """Decide, write, read, decide: the same decision, to the last bit; so is every value in between."""
