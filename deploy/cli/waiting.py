@@ -56,18 +56,21 @@ def settled(item: dict[str, Any]) -> bool:
     return status["state"] in {"Zero", "Ready"}
 
 
-def progress_of(status: Status, now: datetime) -> tuple[float, str]:
-    """How much of the start is done, 0 to 1, and words: the phase, and the time left (from the last start)."""
+def progress_of(status: Status, now: datetime) -> tuple[float | None, str]:
+    """How much of the start is done, 0 to 1 (None: nobody knows), and words: the phase, the time left.
+
+    What a start takes is known from the last one of the model.
+    """
     if status["state"] in {"Ready", "Zero"}:
         return 1.0, f"{status['state']}, {status['readyReplicas']} ready"
     start = status.get("lastStart")
     if not status["startingReplicas"] or not start:
-        return 0.0, status["message"] or status["state"]
+        return None, status["message"] or status["state"]
     spent = (now - datetime.fromisoformat(start["phases"][0]["startedAt"])).total_seconds()
     phase = start["phases"][-1]["phase"]
     expected = status.get("expectedStartSeconds")
     if not expected:
-        return 0.0, f"{phase}, {seconds(spent)} so far"
+        return None, f"{phase}, {seconds(spent)} so far"
     left = max(0.0, expected - spent)
     return min(0.99, spent / expected), f"{phase}, about {seconds(left)} left" if left else f"{phase}, any moment"
 
@@ -99,6 +102,6 @@ def _display() -> Iterator[Show]:
             if name not in tasks:
                 tasks[name] = progress.add_task(name, total=1.0, words="")
             done, words = progress_of(status, moment())
-            progress.update(tasks[name], completed=done, words=words)
+            progress.update(tasks[name], total=None if done is None else 1.0, completed=done or 0.0, words=words)
 
         yield bar

@@ -282,7 +282,7 @@ def test_progress_counts_from_the_last_start() -> None:
     assert progress_of(status, datetime(2026, 1, 1, 0, 0, 1, tzinfo=UTC)) == (0.25, "load, about 3.00s left")
     assert progress_of(status, datetime(2026, 1, 1, 0, 1, tzinfo=UTC)) == (0.99, "load, any moment")
     first = {**status, "expectedStartSeconds": None}
-    assert progress_of(first, datetime(2026, 1, 1, 0, 0, 1, tzinfo=UTC)) == (0.0, "load, 1.00s so far")
+    assert progress_of(first, datetime(2026, 1, 1, 0, 0, 1, tzinfo=UTC)) == (None, "load, 1.00s so far")
 
 
 @pytest.mark.parametrize(

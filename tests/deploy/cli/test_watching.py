@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from deploy.api.settings import AdminSettings
-from deploy.cli import output
+from deploy.cli import output, waiting
 from deploy.cli.main import INTERRUPTED
 from events.types.replicas import ReplicaState
 from tests.deploy.cli.conftest import LiveAdmin, Relume
@@ -136,3 +138,17 @@ def test_tls(relume: Relume, behind_tls: LiveAdmin, authority: Authority) -> Non
     nobody = relume("get", "models", "--admin", url, "--ca", ca)
     assert (nobody.code, nobody.out) == (1, "")
     assert relume("get", "models", "--admin", url, "--ca", str(key)).code == 2
+
+
+def test_bars_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each model has a bar with its phase; words of an engine in brackets are no markup; all is on standard error."""
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100)
+    monkeypatch.setattr(waiting, "Console", lambda **_: console)
+    status = {"state": "Starting", "readyReplicas": 0, "startingReplicas": 0, "message": "[bold] waits", "reason": ""}
+    with waiting._display() as show:
+        show("echo", status)
+        show("echo", {**status, "state": "Ready", "readyReplicas": 1})
+    text = screen.getvalue()
+    assert "echo" in text
+    assert "Ready, 1 ready" in text
