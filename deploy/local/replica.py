@@ -28,6 +28,9 @@ from runtime.core.lifecycle import ReplicaEvent, after
 
 _log = logging.getLogger(__name__)
 
+TOLD_LINE = 500
+TOLD_MESSAGE = 2000
+"""Characters of a log line, and of a message, that go into the state: it is written with each change of the model."""
 ABANDON = Seconds(5.0)
 """After the grace: how long a shim may take to see to its SIGKILL before it is taken to be stuck."""
 
@@ -217,7 +220,8 @@ class Replica:
         assert self.verdict is not None
         assert self.verdict.reason is not None
         lines = await asyncio.to_thread(tail, self._log, TAIL_LINES)
-        return Failure(self.created_at, str(self.verdict.reason), self.verdict.message, lines)
+        told = tuple(line[:TOLD_LINE] for line in lines)
+        return Failure(self.created_at, str(self.verdict.reason), self.verdict.message[:TOLD_MESSAGE], told)
 
     def actual(self) -> ActualReplica:
         """As the plan sees it."""

@@ -161,6 +161,7 @@ class Shim:
         self.grace, self.orphan_grace = graces
         self.parent = os.getppid()
         self.life_open = True
+        self.engine_ended = False
         self.stopping = False
         self.killing = False
 
@@ -221,6 +222,7 @@ class Shim:
             if pid == 0:
                 return False
             if pid == self.engine:
+                self.engine_ended = True
                 self.copy_rest()
                 if os.WIFSIGNALED(status):
                     report(f"signal {os.WTERMSIG(status)}")
@@ -251,7 +253,9 @@ class Shim:
         while not self.reap():
             if not self.life_open:
                 watched.discard(LIFE)
-            ready = select.select(list(watched), [], [])[0]
+            # where we are no subreaper nobody tells when the rest of the group is gone
+            patience = RESCAN if self.engine_ended and not LINUX else None
+            ready = select.select(list(watched), [], [], patience)[0]
             if output in ready and not self.copy_output():
                 watched.discard(output)
             if signals in ready:

@@ -12,9 +12,11 @@ import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from deploy.local import process as local_process
 from deploy.local.environment import MARK_DATA, MARK_REPLICA
 from deploy.local.logs import tail
 from deploy.local.process import SHIM, CannotStart, Exit, Order, ReplicaProcess, start_process
@@ -231,3 +233,34 @@ async def test_start_is_abandoned(tmp_path: Path) -> None:
             return
         await asyncio.sleep(0.01)
     raise AssertionError("an engine was left")
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a system without Linux's prctl and /proc, such as macOS: pipe, process group and marks must suffice."""
+    source = Path(SHIM).read_text()
+    assert 'LINUX = sys.platform == "linux"' in source
+    shim = tmp_path / "shim.py"
+    shim.write_text(source.replace('LINUX = sys.platform == "linux"', "LINUX = False"))
+    monkeypatch.setattr(local_process, "SHIM", str(shim))
+    monkeypatch.setattr(local_process, "sys", SimpleNamespace(platform="darwin", executable=sys.executable))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize("how", ["terminate", "kill", "engine dies", "shim dies"])
+async def test_without_linux(tmp_path: Path, how: str) -> None:
+    """Without Linux's help nothing is left either, whoever ends first."""
+    process = await start_process(order(tmp_path, *family(tmp_path)))
+    pids = await pids_of(tmp_path)
+    match how:
+        case "terminate":
+            process.terminate()
+        case "kill":
+            process.kill()
+        case "engine dies":
+            os.kill(process.pid, signal.SIGKILL)
+        case _:
+            os.kill(process.shim_pid, signal.SIGKILL)
+    await asyncio.wait_for(process.wait_gone(), BOUND * 10)
+    assert not any(alive(pid) for pid in pids)
