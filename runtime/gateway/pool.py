@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Protocol
 
 from events.clock import Clock
@@ -121,18 +122,29 @@ class UpstreamPool:
         if self._open:
             for connection in self._open:
                 connection.abort()
-            await self._closed.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.linger_timeout):
+                    await self._closed.wait()
 
     async def _connect(self, address: Address, waiter: ConnectionWaiter) -> None:
         host, port = address
+        connection = UpstreamConnection(self, address)
         try:
             async with asyncio.timeout(self._settings.connect_timeout):
-                _, connection = await self._loop.create_connection(
-                    lambda: UpstreamConnection(self, address), host, port
-                )
+                await self._loop.create_connection(lambda: connection, host, port)
         except TimeoutError:
+            self._abandon(connection)
             waiter.connect_failed(f"no connection within {self._settings.connect_timeout:g} s")
         except OSError as error:
+            self._abandon(connection)
             waiter.connect_failed(error.strerror or str(error))
+        except asyncio.CancelledError:
+            self._abandon(connection)
+            raise
         else:
             waiter.connected(connection)
+
+    def _abandon(self, connection: UpstreamConnection) -> None:
+        """Given up between opening and use: uvloop then closes the transport without calling `connection_lost`."""
+        connection.abort()
+        self.lost(connection)

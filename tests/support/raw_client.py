@@ -86,9 +86,10 @@ class RawClient:
             except ConnectionError:
                 reply.clean = False
         else:
-            reply.body, reply.clean = await self._until_closed()
+            reply.body, reply.clean = await self.until_closed()
 
-    async def _until_closed(self) -> tuple[bytes, bool]:
+    async def until_closed(self) -> tuple[bytes, bool]:
+        """Read to the end of the connection: (bytes, whether it was closed and not reset)."""
         body = b""
         try:
             while data := await self.reader.read(65_536):
