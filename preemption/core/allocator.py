@@ -63,6 +63,7 @@ class Pool:
         self._dirty: set[str] = set()
         self._hungry: set[str] = set()
         self._claimants: dict[Need, str] = {}
+        self._dormant: set[str] = set()
         self._timers: list[tuple[Instant, str]] = []
         self._all_again = False
 
@@ -144,6 +145,11 @@ class Pool:
                 view = seat.view(seat.declared)
                 seat.settle(seat.declared, stand(view, self._policy, now, self._misplaced(seat)))
             self._hold(seat)
+            if seat.stand is not None and seat.stand.dormant:
+                self._dormant.add(model)
+                self._all_again = True
+            else:
+                self._dormant.discard(model)
         return dirty
 
     def _misplaced(self, seat: Seat) -> frozenset[str]:
@@ -199,7 +205,8 @@ class Pool:
         else:
             candidates = hungry | set(self._claimants.values()) if hungry else hungry
         seats = [self._seats[model] for model in sorted(candidates)]
-        changed = Round(self._ledger, self._claimants, now).place_all(seats) if seats else set()
+        dormant = [self._seats[model] for model in sorted(self._dormant)]
+        changed = Round(self._ledger, self._claimants, dormant, now).place_all(seats) if seats else set()
         self._hungry -= {model for model in changed if not self._seats[model].unplaced}
         return changed
 

@@ -12,9 +12,10 @@ starts back off, claims nothing.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from events.types.grants import Placement
 from events.units import Instant
 from preemption.core.inventory import Holding, Ledger, Need
 from preemption.core.placement import Kind, Lack, kinds_of, lack, place
@@ -37,12 +38,15 @@ class Round:
 
     `claimants`: the first model in rank of each need that has no place. It outlives the round: these take part in the
     next one, so that they lay their claims again, though they can find no place before something is freed.
+    `dormant`: models with replicas whose places stand empty while their starts back off; these go to who needs them.
     """
 
     ledger: Ledger
     claimants: dict[Need, str]
+    dormant: Sequence[Seat]
     now: Instant
     _claims: dict[Kind, Claim] = field(default_factory=dict)
+    _changed: set[str] = field(default_factory=set)
     _lacks: dict[Need, Lack] = field(default_factory=dict)
 
     def place_all(self, seats: Iterable[Seat]) -> set[str]:
@@ -50,7 +54,7 @@ class Round:
         by_name = {seat.model: seat for seat in seats}
         waiting = [(self.rank(seat), seat.model) for seat in by_name.values() if seat.unplaced]
         heapq.heapify(waiting)
-        changed: set[str] = set()
+        changed = self._changed
         while waiting:
             _, model = heapq.heappop(waiting)
             seat = by_name[model]
@@ -81,7 +85,7 @@ class Round:
             seat.lack = None
             seat.waits_for = f"waits for model {claim.model} of priority {claim.priority}, which lacks the same"
             return False
-        placement = None if need in self._lacks else place(self.ledger, need)
+        placement = None if need in self._lacks else place(self.ledger, need) or self._place_by_dormant(need)
         if placement is None:
             self._note_lack(seat, need, seat.declared.priority)
             return False
@@ -90,6 +94,29 @@ class Round:
         seat.held |= {name}
         seat.lack = None
         return True
+
+    def _place_by_dormant(self, need: Need) -> Placement | None:
+        """A place where dormant replicas give theirs up: no more of them than needed, the last in rank first."""
+        given: list[tuple[Seat, str, Holding]] = []
+        found: Placement | None = None
+        for owner, name in self._dormant_replicas():
+            given.append((owner, name, self.ledger.holdings[name]))
+            self.ledger.release(name)
+            found = place(self.ledger, need)
+            if found is not None:
+                break
+        for owner, name, holding in given:
+            self.ledger.hold(name, holding)  # back again, unless this is one of those that are needed
+            if found is not None and place(self.ledger, need) is None:
+                self.ledger.release(name)
+                owner.give_up(name)
+                self._changed.add(owner.model)
+        return None if found is None else place(self.ledger, need)
+
+    def _dormant_replicas(self) -> list[tuple[Seat, str]]:
+        owners = sorted(self.dormant, key=self.rank, reverse=True)
+        named = ((owner, name) for owner in owners if owner.stand for name in reversed(owner.stand.dormant))
+        return [(owner, name) for owner, name in named if name in owner.named]
 
     def _note_lack(self, seat: Seat, need: Need, priority: int) -> None:
         found = self._lacks.get(need)

@@ -111,6 +111,15 @@ class Seat:
             self.unplaced += 1
         self._reason(Reason.PLACEMENT_GONE)
 
+    def give_up(self, replica: str) -> None:
+        """Take a replica that is not there, because its starts back off, out of the grant until the next try."""
+        assert self.stand is not None
+        del self.named[replica]
+        self.held -= {replica}
+        dormant = tuple(name for name in self.stand.dormant if name != replica)
+        self.stand = replace(self.stand, dormant=dormant, held_back=self.stand.held_back + 1)
+        self._reason(Reason.BACKS_OFF)
+
     def drain_first(self, replica: str) -> None:
         """Drain an old replica so that its successor will fit."""
         assert self.stand is not None

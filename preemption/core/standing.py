@@ -8,7 +8,7 @@ Nothing here knows what is free; `preemption.core.allocator` places what is want
 * A draining replica stays named, and holds its resources, until it is seen to be gone.
 * A new revision takes over one by one: one more than the number may run (surge), an old replica drains for each new one
   that is ready. Old replicas that never got ready go at once. After too many failed starts the old ones stay.
-* While starts back off nothing more is asked for.
+* While starts back off nothing more is asked for, and replicas that are not there give their places to others.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Stand:
 
     `want`: how many more of the active revision to place now; `held_back`: how many more it would want, were its starts
     not backing off. `yields`: ready replicas of an older revision, the first to go first, one of which may be drained
-    if the surge has no place. `taken`: names that are in use.
+    if the surge has no place. `dormant`: replicas that are not there because starts back off: their places may go to
+    others until the next try. `taken`: names that are in use.
     """
 
     wished: int
@@ -61,6 +62,7 @@ class Stand:
     want: int
     held_back: int
     yields: tuple[str, ...]
+    dormant: tuple[str, ...]
     taken: frozenset[str]
     reasons: tuple[Reason, ...]
     again_at: Instant | None
@@ -88,10 +90,11 @@ def stand(view: ModelView, policy: AllocatorPolicy, now: Instant, misplaced: fro
     shape = _shape(view, kept, wished, policy)
     named = tuple(_with_drain(entry, shape) for entry in kept)
     memory = _remember(view, kept, named, now)
-    backs_off = _backs_off(view, kept, now)
+    backs_off = _backs_off(view, memory, now)
+    dormant = [entry.name for entry in kept if _dormant(entry, memory)] if backs_off is not None else []
     moments = [moment + policy.unseen_grace for moment in memory.drained.values()]
     moments += [view.declared.override.until] if Reason.OVERRIDE in reasons and view.declared.override else []
-    moments += [backs_off] if backs_off is not None and shape.want else []
+    moments += [backs_off] if backs_off is not None and (shape.want or dormant) else []
     observed = () if view.observed is None else view.observed.replicas
     return Stand(
         wished=wished,
@@ -99,6 +102,7 @@ def stand(view: ModelView, policy: AllocatorPolicy, now: Instant, misplaced: fro
         want=0 if backs_off is not None else shape.want,
         held_back=shape.want if backs_off is not None else 0,
         yields=() if backs_off is not None else shape.yields,
+        dormant=tuple(name for name in dormant if name not in shape.drains),
         taken=frozenset(grant.replica for grant in named) | {status.replica for status in observed},
         reasons=(*reasons, *([Reason.PLACEMENT_GONE] if lost else ()), *shape.reasons,
                  *([Reason.BACKS_OFF] if backs_off is not None and shape.want else ())),
@@ -181,7 +185,9 @@ def _shape(view: ModelView, entries: Sequence[Entry], wished: int, policy: Alloc
     drains = (out | leaving | surplus) - back
     reasons += ([Reason.DRAINS] if drains else []) + ([Reason.TAKES_BACK] if back else [])
     settled = not drains and all(entry.ready for entry in new)
-    yields = tuple(entry.name for entry in ready_old[len(ready_old) - keep :]) if settled and want else ()
+    yields = (
+        tuple(entry.name for entry in ready_old[len(ready_old) - keep :]) if settled and want and not failing else ()
+    )
     return _Shape(drains, back, want, yields, tuple(reasons))
 
 
@@ -189,14 +195,14 @@ def _target(wished: int, keep: int, new: int, *, failing: bool) -> int:
     """How many replicas of the active revision there may be beside `keep` old ones: together one more than wished."""
     if not keep:
         return wished
-    return min(wished, new if failing else wished + 1 - keep)
+    return min(wished, max(new, 1) if failing else wished + 1 - keep)
 
 
 def _fails_to_start(view: ModelView, new: Sequence[Entry], policy: AllocatorPolicy) -> bool:
-    """Whether the active revision was tried and failed too often. (Failures of an older one come before any try.)"""
-    observed = view.observed
-    ours = observed is not None and observed.uid == view.declared.uid and observed.failures >= policy.failed_starts
-    return ours and bool(new) and not any(entry.ready for entry in new)
+    """Whether the active revision was tried and failed too often."""
+    tried = _failing(view, new) == view.declared.revision
+    often = view.observed is not None and view.observed.failures >= policy.failed_starts
+    return tried and often and not any(entry.ready for entry in new)
 
 
 def _taken_back(entries: Iterable[Entry], revision: int, missing: int) -> frozenset[str]:
@@ -208,13 +214,26 @@ def _taken_back(entries: Iterable[Entry], revision: int, missing: int) -> frozen
     return frozenset(entry.name for entry in started[: max(0, missing)])
 
 
-def _backs_off(view: ModelView, entries: Iterable[Entry], now: Instant) -> Instant | None:
+def _failing(view: ModelView, entries: Iterable[Entry]) -> int:
+    """The active revision, if it is the one whose starts fail, else 0. (Failures from before it was tried are another
+    revision's.)"""
+    observed, revision = view.observed, view.declared.revision
+    if observed is None or observed.uid != view.declared.uid or not observed.failures:
+        return 0
+    tried = any(entry.grant.revision == revision and not entry.grant.drain and not entry.ready for entry in entries)
+    return revision if tried or view.memory.failing == revision else 0
+
+
+def _backs_off(view: ModelView, memory: Memory, now: Instant) -> Instant | None:
     """Until when starts of the active revision back off, or None when they do not."""
-    observed, declared = view.observed, view.declared
-    if observed is None or observed.uid != declared.uid or not observed.failures or observed.retry_at is None:
+    if not memory.failing or view.observed is None or view.observed.retry_at is None:
         return None
-    tried = any(e.grant.revision == declared.revision and not e.grant.drain and not e.ready for e in entries)
-    return Instant(observed.retry_at) if tried and observed.retry_at > now else None
+    return Instant(view.observed.retry_at) if view.observed.retry_at > now else None
+
+
+def _dormant(entry: Entry, memory: Memory) -> bool:
+    """Whether a replica was there and is not: its place stands empty until it is started again."""
+    return entry.state is None and entry.name in memory.seen and entry.grant.revision == memory.failing
 
 
 def _with_drain(entry: Entry, shape: _Shape) -> ReplicaGrant:
@@ -227,6 +246,7 @@ def _remember(view: ModelView, kept: Sequence[Entry], named: Sequence[ReplicaGra
     seen = frozenset(entry.name for entry in kept if entry.state is not None or entry.name in old.seen)
     unseen = [grant.replica for grant in named if grant.drain and grant.replica not in seen]
     drained = {name: old.drained.get(name, now) for name in unseen}
-    if seen == old.seen and drained == old.drained:
+    failing = _failing(view, kept)
+    if (seen, drained, failing) == (old.seen, old.drained, old.failing):
         return old
-    return replace(old, seen=seen, drained=drained)
+    return replace(old, seen=seen, drained=drained, failing=failing)

@@ -37,7 +37,7 @@ class Reason(StrEnum):
     KEEPS_OLD = "keeps_old_revision"
     """The new revision failed to start too often: the old one stays."""
     BACKS_OFF = "starts_back_off"
-    """Starts failed: nothing more is granted before the next try."""
+    """Starts failed: nothing more is granted before the next try, and places that stand empty go to others."""
     PLACEMENT_GONE = "placement_gone"
     """A replica that had not started lost its place: the cards or the node are not there any more."""
     LACKS_GPUS = "lacks_gpus"
@@ -91,13 +91,14 @@ class Memory:
 
     `seen`: named replicas that have been observed. `drained`: since when replicas that nobody saw are told to drain.
     `owed`: a replica was drained so that its successor fits, and the successor has no place yet. `short_since`: since
-    when less is granted than wished.
+    when less is granted than wished. `failing`: the revision whose starts fail; 0 when none does.
     """
 
     seen: frozenset[str] = frozenset()
     drained: Mapping[str, Instant] = field(default_factory=dict)
     owed: bool = False
     short_since: Instant | None = None
+    failing: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

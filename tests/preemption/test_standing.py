@@ -320,3 +320,97 @@ def test_trying_a_rollout_in_thought_frees_nothing(revision_gpus: int, drained: 
     world.wish("c", 1)
     world.decide()
     assert world.live("c") == []
+
+
+def crashing(gpus: int) -> World:
+    """A world in which model `a` was started once and failed, and backs off for a minute."""
+    world = World(node(gpus=gpus))
+    world.declare("a", resources=needs(gpus=1), priority=200)
+    world.wish("a", 1)
+    world.decide()
+    world.see("a", ("a-r1-0", STARTING))
+    world.decide()
+    world.see("a", failures=1, retry_in=60)
+    world.decide()
+    return world
+
+
+def test_a_place_that_stands_empty_while_starts_back_off_goes_to_who_needs_it() -> None:
+    """One model's trouble delays no other: its card is lent until the next try, and it comes back in its turn."""
+    world = crashing(gpus=1)
+    assert world.live("a") == ["a-r1-0"]
+    world.declare("b", resources=needs(gpus=1), priority=1)
+    world.wish("b", 1)
+    world.decide(after=10)
+    assert (world.live("a"), world.live("b")) == ([], ["b-r1-0"])
+    shortage = world.grants["a"].shortage
+    assert shortage is not None
+    assert "the next try is at" in shortage.message
+    world.obey("b")
+    plan = world.decide(after=10)
+    assert plan.again_at == world.now + 40
+    world.decide(after=40)
+    assert world.grants["a"].reasons == ("wish", "lacks_gpus")
+    world.wish("b", 0)
+    world.decide()
+    world.obey("b")
+    world.decide()
+    assert world.live("a") == ["a-r1-0"]
+
+
+def test_an_empty_place_stays_when_there_is_another() -> None:
+    """Nothing is taken from a model that backs off while something else is free."""
+    world = crashing(gpus=2)
+    world.declare("b", resources=needs(gpus=1))
+    world.wish("b", 1)
+    world.decide()
+    assert (world.live("a"), world.live("b")) == (["a-r1-0"], ["b-r1-0"])
+
+
+def test_no_more_places_are_taken_than_needed() -> None:
+    """Of several empty places those that do not help are left alone."""
+    world = World(node("n1", gpus=1), node("n2", gpus=2))
+    for name, gpus in (("a", 1), ("c", 2)):
+        world.declare(name, resources=needs(gpus=gpus))
+        world.wish(name, 1)
+        world.decide()
+        world.obey(name, ready=False)
+        world.decide()
+        world.see(name, failures=1, retry_in=60)
+        world.decide()
+    world.declare("b", resources=needs(gpus=2))
+    world.wish("b", 1)
+    world.decide()
+    assert (world.live("a"), world.live("b"), world.live("c")) == (["a-r1-0"], ["b-r1-0"], [])
+
+
+def test_a_replica_that_still_runs_is_not_taken_while_another_backs_off() -> None:
+    """Only the empty place is given away, never one where a process is."""
+    world = running(1, gpus=2)
+    world.wish("a", 2)
+    world.decide()
+    world.see("a", ("a-r1-0", READY), ("a-r1-1", STARTING))
+    world.decide()
+    world.see("a", ("a-r1-0", READY), failures=1, retry_in=60)
+    world.declare("b", resources=needs(gpus=1))
+    world.wish("b", 2)
+    world.decide()
+    assert (world.live("a"), len(world.live("b"))) == (["a-r1-0"], 1)
+
+
+def test_a_failing_rollout_that_lost_its_place_drains_no_old_replica() -> None:
+    """After three failed starts the next try may use what is free, and nothing else."""
+    world = rolling(1, gpus=2)
+    world.decide()
+    world.see("a", ("a-r1-0", READY), ("a-r2-0", STARTING))
+    world.decide()
+    world.see("a", ("a-r1-0", READY), failures=3, retry_in=60)
+    world.declare("b", resources=needs(gpus=1))
+    world.wish("b", 1)
+    world.decide()
+    assert (world.live("a"), world.live("b")) == (["a-r1-0"], ["b-r1-0"])
+    world.decide(after=60)
+    assert (world.live("a"), world.draining("a")) == (["a-r1-0"], [])
+    world.wish("b", 0)
+    world.decide(after=10)
+    assert world.live("a") == ["a-r1-0", "a-r2-0"] or world.draining("b")
