@@ -199,13 +199,16 @@ class Authority:
     def advance(self, now: Instant) -> list[Command]:
         """Time has passed: deadlines, quarantines, settling slots, windows. Costs nothing for models without any."""
         out: list[Command] = []
+        ringing: list[ModelSlots] = []
         while self._alarms and self._alarms[0][0] <= now:
             at, name = heapq.heappop(self._alarms)
             model = self._models.get(name)
             if model is not None and model.alarm_at == at:
                 model.alarm_at = None
-                self._look(model, now, out)
-                self._arm(model)
+                ringing.append(model)
+        for model in ringing:
+            self._look(model, now, out)
+            self._arm(model)
         if self._meters.tick_at is not None and self._meters.tick_at <= now:
             out.extend(SendWindow(window) for window in self._meters.tick(now, self._waiting))
         return out
@@ -319,7 +322,7 @@ class Authority:
                 out.append(Suspect(model.name, replica.name, ledger.suspicion(live, outcome, now)))
             if outcome.ending is Ending.UNREACHABLE:
                 replica.quarantined_until = Instant(now + QUARANTINE)
-                model.refresh(now)
+                model.refresh()
                 self._arm(model)
         if not outcome.engine_done:
             if replica.status.busy_path:
@@ -338,8 +341,7 @@ class Authority:
                 out.append(Suspect(model.name, replica.name, "it runs a request whose lease has long ended"))
             if done:
                 self._settled(model, replica, now, out)
-        if any(_quarantine_over(replica, now) for replica in model.replicas.values()):
-            model.refresh(now)
+        model.end_quarantines(now)
         self._serve(model, now, out)
 
     def _settled(self, model: ModelSlots, replica: ReplicaSlots, now: Instant, out: list[Command]) -> None:
@@ -374,7 +376,3 @@ class Authority:
     def _drop_if_over(self, model: ModelSlots) -> None:
         if model.over:
             self._models.pop(model.name, None)
-
-
-def _quarantine_over(replica: ReplicaSlots, now: Instant) -> bool:
-    return replica.quarantined_until is not None and replica.quarantined_until <= now

@@ -96,7 +96,7 @@ class ModelSlots:
         self.key = MeterKey(self.name, "", 0) if declared is None else _key(declared)
         self.queue.policy = _NO_HOLD if declared is None else declared.cold_start.hold
         self._learn()
-        self.refresh(None)
+        self.refresh()
 
     def observe(self, observed: ReplicasObserved) -> tuple[ReplicaSlots, ...]:
         """Take over what is. Returns the replicas that are gone: their slots are no more.
@@ -121,14 +121,19 @@ class ModelSlots:
         for old in gone:
             old.gone = True
         self._learn()
-        self.refresh(None)
+        self.refresh()
         return gone
 
-    def refresh(self, now: Instant | None) -> None:
-        """Choose anew whom to lease: the ready replicas of the newest revision that has any, without the quarantined.
+    def end_quarantines(self, now: Instant) -> None:
+        """Lease again whom nobody distrusts any more."""
+        over = [it for it in self.replicas.values() if it.quarantined_until is not None and it.quarantined_until <= now]
+        for replica in over:
+            replica.quarantined_until = None
+        if over:
+            self.refresh()
 
-        `now` None: no quarantine has ended.
-        """
+    def refresh(self) -> None:
+        """Choose anew whom to lease: the ready replicas of the newest revision that has any, but no quarantined one."""
         serving = [
             replica
             for replica in self.replicas.values()
@@ -140,13 +145,9 @@ class ModelSlots:
         self.ready = len(serving)
         self._ready_at = None
         newest = max((replica.status.revision for replica in serving), default=0)
-        eligible = []
-        for replica in serving:
-            if now is not None and replica.quarantined_until is not None and replica.quarantined_until <= now:
-                replica.quarantined_until = None
-            if replica.status.revision == newest and replica.quarantined_until is None:
-                eligible.append(replica)
-        self.pool.replace(eligible)
+        self.pool.replace(
+            replica for replica in serving if replica.status.revision == newest and replica.quarantined_until is None
+        )
 
     @property
     def failures(self) -> int:

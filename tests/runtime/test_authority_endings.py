@@ -171,3 +171,15 @@ def test_a_draining_replica_is_drained_although_a_slot_settles() -> None:
     desk.give_back(lease.id, LEFT, at(1))
     draining = observed(replica(slots=1, busy_path="/slots", state=ReplicaState.DRAINING))
     assert others(desk.observe(draining, at(2))) == [Drained(MODEL, name(0))]
+
+
+def test_the_quarantine_of_a_draining_replica_ends_too() -> None:
+    """Its alarm rings once; nothing goes on ringing for a replica that will not be leased anyway."""
+    desk = authority()
+    desk.observe(observed(replica(slots=2)), START)
+    (lease, other) = (leases(desk.take(ticket(f"r{index}"), START))[0] for index in range(2))
+    desk.observe(observed(replica(slots=2, state=ReplicaState.DRAINING)), START)
+    desk.give_back(lease.id, Outcome(Ending.UNREACHABLE), START)
+    assert granted(desk.advance(at(QUARANTINE))) == []
+    assert desk._alarms == []
+    assert others(desk.give_back(other.id, DONE, at(2))) == [Drained(MODEL, name(0))]
