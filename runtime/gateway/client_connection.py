@@ -83,7 +83,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are no subclass of it
         context = self._context
-        transport.set_write_buffer_limits(high=context.settings.write_high_water)
+        self._transport.set_write_buffer_limits(high=context.settings.write_high_water)
         self._since = context.clock.now()
         if len(context.connections) >= context.settings.max_connections or context.draining:
             context.refused_connections += 1

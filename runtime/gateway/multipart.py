@@ -74,10 +74,10 @@ def _name(head: bytes) -> bytes:
     found = _DISPOSITION.fullmatch(dispositions[0]) if len(dispositions) == 1 else None
     if found is None:
         raise _bad("a part has no single Content-Disposition")
-    parameters = found[1]
+    parameters = found[1].strip()
     names = []
     position = 0
-    while position < len(parameters.rstrip()):
+    while position < len(parameters):
         parameter = _PARAMETER.match(parameters, position)
         if parameter is None:
             raise _bad("a Content-Disposition has parameters that are not understood")
