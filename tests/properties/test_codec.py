@@ -168,3 +168,5 @@ def test_deep_json_is_rejected() -> None:
         example = example_envelope(EXAMPLES[0])
         raw = encode_structured(example).replace(b'"spec":{', b'"spec":{"deep":' + nested + b",")
         assert isinstance(decode_structured(raw), DECODINGS)
+        for place in (b'"id":', b'"data":'):
+            assert isinstance(decode_structured(b'{"specversion":"1.0",' + place + nested + b"}"), Rejected)
