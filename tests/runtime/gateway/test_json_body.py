@@ -74,13 +74,14 @@ def test_bodies_that_are_refused(body: bytes, code: str) -> None:
 
 
 def test_nesting_between_the_two_parsers_limits() -> None:
-    """Deep but accepted by the first parser, with a second `model` possible: refused or read right, never a traceback."""
+    """Deep, accepted by the first parser, with a second `model` possible: refused or read right."""
     for depth in (500, 900, 990, 1_000, 1_010, 1_020):
         body = b'{"x":' + b"[" * depth + b'"model"' + b"]" * depth + b',"model":"a"}'
         try:
-            assert read_json(body, _ITEMS) == ("a", False)
+            found: object = read_json(body, _ITEMS)
         except Refused as refused:
-            assert refused.failure.status == 400
+            found = refused.failure.status
+        assert found in {400, ("a", False)}
 
 
 _KEYS = st.sampled_from(["model", "stream", "mod", '"model"', 'x"model', "m\\odel", "x"])
