@@ -8,6 +8,7 @@ models cost nothing. Every method takes constant time.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -20,6 +21,9 @@ from runtime.ports import Ending, Outcome
 
 INTERVAL = Seconds(1.0)
 """Length of a window while anything runs or waits (design §4)."""
+
+AT_ONCE = 256
+"""Windows made in one go, about 10 ms: an edge of one model does not wait for the windows of ten thousand others."""
 
 BACKLOG_GROWTH = 1.5
 """An edge window goes out when this many times as many wait as the last window said (design §4: grown by half)."""
@@ -230,8 +234,8 @@ class Meters:
     def __init__(self, gateway: str) -> None:
         self._gateway = gateway
         self._awake: dict[MeterKey, Meter] = {}
-        self.tick_at: Instant | None = None
-        """When the intervals end; None while nothing goes on."""
+        # When each awake meter's interval ends. All are equally long, so whoever is appended last ends last.
+        self._ends: deque[tuple[Instant, MeterKey]] = deque()
 
     def __len__(self) -> int:
         return len(self._awake)
@@ -241,9 +245,13 @@ class Meters:
         meter = self._awake.get(key)
         if meter is None:
             meter = self._awake[key] = Meter(key, self._gateway, now)
-            if self.tick_at is None:
-                self.tick_at = Instant(now + INTERVAL)
+            self._ends.append((Instant(now + INTERVAL), key))
         return meter
+
+    @property
+    def tick_at(self) -> Instant | None:
+        """When the next interval ends; None while nothing goes on."""
+        return self._ends[0][0] if self._ends else None
 
     def __contains__(self, key: MeterKey) -> bool:
         return key in self._awake
@@ -254,13 +262,19 @@ class Meters:
         return Levels() if meter is None else Levels(running=meter.running, waiting=meter.waiting)
 
     def tick(self, now: Instant, waiting: Callable[[MeterKey], Waiting]) -> list[RequestWindow]:
-        """End all intervals. An idle one is told too, once, all zeros; then its meter is gone."""
-        windows = []
-        for key, meter in list(self._awake.items()):
+        """End the intervals that are over, `AT_ONCE` at most: the next call ends more.
+
+        An idle one is told too, once, all zeros; then its meter is gone.
+        """
+        windows: list[RequestWindow] = []
+        while self._ends and self._ends[0][0] <= now and len(windows) < AT_ONCE:
+            _, key = self._ends.popleft()
+            meter = self._awake[key]
             if meter.idle:
                 del self._awake[key]
+            else:
+                self._ends.append((Instant(now + INTERVAL), key))
             windows.append(meter.close(now, waiting(key)))
-        self.tick_at = Instant(now + INTERVAL) if self._awake else None
         return windows
 
 

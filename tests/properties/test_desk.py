@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from events.types.replicas import ReplicaState
-from runtime.ports import Ending, Outcome
+from runtime.ports import Ending, Lease, Outcome
 from tests.support.desk import Asker, World, declaration, world
 from tests.support.slots import DONE, replica
 
@@ -41,10 +41,14 @@ class Life:
         self.ended: set[str] = set()
         self.served: list[str] = []
         self.uid = 1
-        self.life = 1
+        self.lives = 0
+        self.present: dict[int, tuple[int, str]] = {}
+        """The life and the uid of each replica that is there, by index."""
+        self.placed: dict[str, tuple[str, int]] = {}
+        """The replica and its life that each request was leased on."""
 
     def ask(self, caller: str) -> None:
-        asker = Asker(f"{caller}/{len(self.askers)}", self.served)
+        asker = Asker(f"{caller}/{len(self.askers)}", self.served, self.place)
         self.askers.append(asker)
         lease = self.one.desk.take(self.one.wanted(asker.request, caller=caller, wait=30.0), asker)
         if lease is not None:
@@ -74,9 +78,22 @@ class Life:
                 await one.clock.advance(number)
 
     async def observe(self, count: int, state: ReplicaState) -> None:
+        for index in range(count):
+            if index not in self.present:
+                self.lives += 1
+                self.present[index] = (self.lives, f"u{self.uid}")
+        self.present = {index: self.present[index] for index in range(count)}
         await self.one.observe(
-            *(replica(index, slots=SLOTS, state=state, uid=f"u{self.uid}", life=self.uid) for index in range(count))
+            *(
+                replica(index, slots=SLOTS, state=state, uid=uid, life=life)
+                for index, (life, uid) in self.present.items()
+            )
         )
+
+    def place(self, lease: Lease) -> None:
+        life, uid = self.present[int(lease.replica[-1])]
+        assert uid == f"u{self.uid}", "leased a replica of another uid"
+        self.placed[lease.request] = (lease.replica, life)
 
     def leave(self, number: int) -> None:
         waiting = [asker for asker in self.askers if self.waits(asker)]
@@ -96,14 +113,14 @@ class Life:
         self.one.desk.give_back(asker.lease, outcome)
 
     def check(self) -> None:
-        by_replica = Counter(asker.lease.replica for asker in self.live() if asker.lease is not None)
+        by_replica = Counter(self.placed[asker.request] for asker in self.live())
         assert self.one.desk.running == len(self.live())
         held = sum(status.held for status in self.one.desk.statuses())
         assert held == sum(self.waits(asker) for asker in self.askers)
         for caller in "012":
             own = [int(name.split("/")[1]) for name in self.served if name.startswith(caller)]
             assert own == sorted(own), "not in the order of its caller"
-        assert all(count <= SLOTS * self.uid for count in by_replica.values())
+        assert all(count <= SLOTS for count in by_replica.values())
         for asker in self.askers:
             if asker.request in self.gone:
                 assert asker.lease is None

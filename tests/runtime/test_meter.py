@@ -8,7 +8,7 @@ import pytest
 
 from events.types.requests import Levels, RequestWindow
 from events.units import Instant, Seconds
-from runtime.core.meter import NOBODY_WAITS, Meter, MeterKey, Meters, Waiting, merged
+from runtime.core.meter import AT_ONCE, NOBODY_WAITS, Meter, MeterKey, Meters, Waiting, merged
 from runtime.core.sketch import quantile
 from runtime.ports import Ending, Outcome
 from tests.support.slots import DONE, START
@@ -21,7 +21,10 @@ def at(seconds: float) -> Instant:
 
 
 def tick(meters: Meters, seconds: float) -> list[RequestWindow]:
-    return meters.tick(at(seconds), lambda _: NOBODY_WAITS)
+    windows: list[RequestWindow] = []
+    while meters.tick_at is not None and meters.tick_at <= at(seconds):
+        windows += meters.tick(at(seconds), lambda _: NOBODY_WAITS)
+    return windows
 
 
 def test_integrals_levels_and_peaks() -> None:
@@ -171,6 +174,17 @@ def test_ten_thousand_quiet_models_cost_no_tick() -> None:
 
     assert [window.model for window in meters.tick(at(3.5), waiting)] == ["llama"]
     assert asked == [KEY]
+
+
+def test_the_windows_of_many_models_are_made_in_portions() -> None:
+    """So that whatever else is due comes in between; each interval is told once, also when it is told late."""
+    meters = Meters("g")
+    for index in range(3 * AT_ONCE + 1):
+        meters.get(MeterKey(f"m{index}", "u", 1), START).start(START, 0.0)
+    portions = [meters.tick(at(1.0 + late / 100), lambda _: NOBODY_WAITS) for late in range(6)]
+    assert [len(portion) for portion in portions] == [AT_ONCE] * 3 + [1, 0, 0]
+    assert len({window.model for portion in portions for window in portion}) == 3 * AT_ONCE + 1
+    assert meters.tick_at == START + 2
 
 
 def test_requests_that_wait_move_to_the_new_revision() -> None:
