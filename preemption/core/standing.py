@@ -91,7 +91,7 @@ def stand(view: ModelView, policy: AllocatorPolicy, now: Instant, misplaced: fro
     named = tuple(_with_drain(entry, shape) for entry in kept)
     memory = _remember(view, kept, named, now)
     backs_off = _backs_off(view, memory, now)
-    dormant = [entry.name for entry in kept if _dormant(entry, memory)] if backs_off is not None else []
+    dormant = [e.name for e in kept if _dormant(e, memory) and e.name not in shape.drains] if backs_off else []
     moments = [moment + policy.unseen_grace for moment in memory.drained.values()]
     moments += [view.declared.override.until] if Reason.OVERRIDE in reasons and view.declared.override else []
     moments += [backs_off] if backs_off is not None and (shape.want or dormant) else []
@@ -102,7 +102,7 @@ def stand(view: ModelView, policy: AllocatorPolicy, now: Instant, misplaced: fro
         want=0 if backs_off is not None else shape.want,
         held_back=shape.want if backs_off is not None else 0,
         yields=() if backs_off is not None else shape.yields,
-        dormant=tuple(name for name in dormant if name not in shape.drains),
+        dormant=tuple(dormant),
         taken=frozenset(grant.replica for grant in named) | {status.replica for status in observed},
         reasons=(*reasons, *([Reason.PLACEMENT_GONE] if lost else ()), *shape.reasons,
                  *([Reason.BACKS_OFF] if backs_off is not None and shape.want else ())),
@@ -159,12 +159,12 @@ def _entry(view: ModelView, whole: GrantDecided, grant: ReplicaGrant, status: Re
 
 
 def _gone(entry: Entry, memory: Memory, policy: AllocatorPolicy, now: Instant) -> bool:
-    """A drained replica is gone when it was seen and is seen no more; if it never was, after the grace."""
+    """A drained replica is gone when it was seen and is seen no more. If it was not there when it was told to drain,
+    its start may be under way unseen: then it is gone after the grace."""
     if entry.state is not None or not entry.grant.drain:
         return False
-    if entry.name in memory.seen:
-        return True
-    return now >= memory.drained.get(entry.name, now) + policy.unseen_grace
+    since = memory.drained.get(entry.name)
+    return entry.name in memory.seen if since is None else now >= since + policy.unseen_grace
 
 
 def _shape(view: ModelView, entries: Sequence[Entry], wished: int, policy: AllocatorPolicy) -> _Shape:
@@ -185,10 +185,8 @@ def _shape(view: ModelView, entries: Sequence[Entry], wished: int, policy: Alloc
     drains = (out | leaving | surplus) - back
     reasons += ([Reason.DRAINS] if drains else []) + ([Reason.TAKES_BACK] if back else [])
     settled = not drains and all(entry.ready for entry in new)
-    yields = (
-        tuple(entry.name for entry in ready_old[len(ready_old) - keep :]) if settled and want and not failing else ()
-    )
-    return _Shape(drains, back, want, yields, tuple(reasons))
+    yields = [entry.name for entry in ready_old[len(ready_old) - keep :]] if settled and want and not failing else []
+    return _Shape(drains, back, want, tuple(yields), tuple(reasons))
 
 
 def _target(wished: int, keep: int, new: int, *, failing: bool) -> int:
@@ -244,7 +242,8 @@ def _with_drain(entry: Entry, shape: _Shape) -> ReplicaGrant:
 def _remember(view: ModelView, kept: Sequence[Entry], named: Sequence[ReplicaGrant], now: Instant) -> Memory:
     old = view.memory
     seen = frozenset(entry.name for entry in kept if entry.state is not None or entry.name in old.seen)
-    unseen = [grant.replica for grant in named if grant.drain and grant.replica not in seen]
+    absent = {entry.name for entry in kept if entry.state is None}
+    unseen = [grant.replica for grant in named if grant.drain and grant.replica in absent]
     drained = {name: old.drained.get(name, now) for name in unseen}
     failing = _failing(view, kept)
     if (seen, drained, failing) == (old.seen, old.drained, old.failing):

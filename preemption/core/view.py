@@ -53,8 +53,8 @@ class Reason(StrEnum):
 class AllocatorPolicy:
     """Plain numbers of the allocator.
 
-    `unseen_grace`: how long a replica that was told to drain before anybody saw it still counts as holding its
-    resources; the adapter publishes a start before it acts on it, so 5 s is ample. `failed_starts`: after so many, a
+    `unseen_grace`: how long a replica that was told to drain while nobody saw it still counts as holding its resources;
+    the adapter publishes a start before it acts on it, so 5 s is ample. `failed_starts`: after so many, a
     new revision is not rolled out further (design §5).
     """
 
@@ -89,7 +89,8 @@ class Wish:
 class Memory:
     """What the allocator remembers of a model between decisions. Lost at a restart without harm.
 
-    `seen`: named replicas that have been observed. `drained`: since when replicas that nobody saw are told to drain.
+    `seen`: named replicas that have been observed. `drained`: since when replicas are told to drain that were not there
+    then.
     `owed`: a replica was drained so that its successor fits, and the successor has no place yet. `short_since`: since
     when less is granted than wished. `failing`: the revision whose starts fail; 0 when none does.
     """

@@ -414,3 +414,29 @@ def test_a_failing_rollout_that_lost_its_place_drains_no_old_replica() -> None:
     world.wish("b", 0)
     world.decide(after=10)
     assert world.live("a") == ["a-r1-0", "a-r2-0"] or world.draining("b")
+
+
+def test_a_crashed_replica_that_is_not_wanted_is_let_go_without_any_event() -> None:
+    """Nobody will say that it is gone, since it is gone already: the clock lets it go."""
+    world = running(1)
+    world.see("a", failures=1, retry_in=2)
+    world.decide()
+    world.wish("a", 0)
+    plan = world.decide()
+    assert (world.draining("a"), plan.again_at) == (["a-r1-0"], world.now + world.policy.unseen_grace)
+    world.decide(after=world.policy.unseen_grace)
+    assert world.grants["a"].replicas == ()
+
+
+def test_a_replica_that_shows_up_while_it_drains_is_waited_for() -> None:
+    """Its start was under way: it holds its card until it is seen to be gone, and no longer."""
+    world = running(1)
+    world.see("a")
+    world.wish("a", 0)
+    world.decide()
+    world.see("a", ("a-r1-0", STARTING))
+    world.decide(after=world.policy.unseen_grace)
+    assert world.draining("a") == ["a-r1-0"]
+    world.see("a")
+    world.decide()
+    assert world.grants["a"].replicas == ()

@@ -29,7 +29,7 @@ steps = st.lists(
     st.tuples(
         st.sampled_from(
             ("wish", "wish", "wish", "declare", "priority", "revise", "delete", "anew", "scale", "obey", "obey", "obey",
-             "start", "drain", "fail", "stop", "stray", "wait", "shrink")
+             "start", "crash", "crash", "drain", "fail", "stop", "stray", "wait", "shrink")
         ),
         st.sampled_from(MODELS), st.integers(0, 4), st.integers(0, 6),
     ),
@@ -59,6 +59,13 @@ def _see_drains(world: World, model: str, state: ReplicaState) -> None:
         world.see(model, *((name, ReplicaState.READY) for name in live), *((name, state) for name in leaving))
 
 
+def _crash(world: World, model: str, first: int, second: int) -> None:
+    """Some replicas are gone, and their starts back off."""
+    if model in world.grants:
+        left = world.live(model)[: first // 2]
+        world.see(model, *((name, ReplicaState.READY) for name in left), failures=1 + second, retry_in=3.0 * first)
+
+
 def _stray(world: World, model: str, first: int, second: int) -> None:
     """The adapter is late: it still sees what an earlier grant named."""
     if model in world.observed:
@@ -78,6 +85,7 @@ ACTIONS: dict[str, Callable[[World, str, int, int], None]] = {
     "drain": lambda w, m, *_: _see_drains(w, m, ReplicaState.DRAINING),
     "stop": lambda w, m, *_: _see_drains(w, m, ReplicaState.STOPPING),
     "fail": lambda w, m, n, _: _see_all(w, m, ReplicaState.FAILED, failures=n),
+    "crash": _crash,
     "stray": _stray,
     "wait": lambda w, _, n, s: setattr(w, "now", w.now + n + s),
     "shrink": lambda w, _, n, __: w.set_node(node("n1", gpus=n % 3, cpu=6.0, memory=(2 + n) * GI)),
