@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
@@ -180,6 +181,7 @@ class Exchange:
         if self._tries < self._context.settings.tries:
             self._go(State.HELD)
             self._give_back(Ending.UNREACHABLE)
+            self._ticket = replace(self._ticket, attempt=self._tries)
             self._take()
         else:
             message = f"The replica {self._lease.replica} could not be reached: {reason}."
