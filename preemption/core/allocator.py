@@ -1,7 +1,7 @@
 """The allocator: grants wishes out of what is free in the pool, by name and place. Pure; one decision at a time.
 
 `Pool` is fed what is known and decides again only what that may change; `decide` does the same from one whole snapshot,
-and always gives what a pool that was fed step by step gives (tests/properties/test_allocator_incremental.py).
+and always gives what a pool that was fed step by step gives (tests/properties/test_allocator.py).
 """
 
 from __future__ import annotations
