@@ -105,3 +105,21 @@ spec:
 def together(*documents: str) -> str:
     """Several documents in one file."""
     return "---\n".join(documents)
+
+
+async def addresses_of(relume: Running, model: str) -> list[str]:
+    """Where the model's replicas listen, as far as they do."""
+    async with relume.session.get(f"{relume.admin}/replicas", params={"model": model}) as answer:
+        answer.raise_for_status()
+        items = (await answer.json())["items"]
+    return [item["status"]["address"] for item in items if item["status"]["address"]]
+
+
+async def stats_of(relume: Running, model: str, ids: int = 0) -> list[dict[str, Any]]:
+    """What the model's simulated engines counted, with the last `ids` ids of requests in the order they came in."""
+    found = []
+    for address in await addresses_of(relume, model):
+        async with relume.session.get(f"http://{address}/stats", params={"ids": ids}) as answer:
+            answer.raise_for_status()
+            found.append(await answer.json())
+    return found

@@ -1,0 +1,90 @@
+"""Many requests at once to a model at zero: none lost, none twice, in order and in turn, within the slots."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from pathlib import Path
+
+import openai
+import pytest
+
+from tests.support.openai_clients import HELLO, access_lines, asynchronous, levels, logged, reached, stats_of
+from tests.support.running import Running, simulated
+
+pytestmark = pytest.mark.slow
+
+CALLERS = ("ann", "bob", "cat", "dan")
+
+
+async def test_a_thousand_requests_of_the_openai_client(tmp_path: Path) -> None:
+    """1,000 at once, a third of them streamed, from four API keys, retries on: each runs once, at its first try."""
+    document = simulated(
+        options="startTime: 1s, timeToFirstToken: 2ms, maxTokens: 2", extra="  slots: 8", maxReplicas=2, keepAlive="60s", stableWindow="60s"
+    )  # fmt: skip
+
+    async def ask(client: openai.AsyncOpenAI, number: int) -> str:
+        headers = {"x-request-id": f"{client.api_key}-{number}"}
+        if number % 3:
+            raw = await client.chat.completions.with_raw_response.create(
+                model="echo", messages=HELLO, extra_headers=headers
+            )
+            assert raw.retries_taken == 0
+            return raw.parse().choices[0].message.content or ""
+        stream = await client.chat.completions.create(
+            model="echo", messages=HELLO, extra_headers=headers, stream=True
+        )  # fmt: skip
+        return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+    async with logged(tmp_path, document) as relume:
+        clients = [asynchronous(relume, api_key=caller) for caller in CALLERS]
+        try:
+            texts = await asyncio.gather(*(ask(client, number) for number in range(250) for client in clients))
+        finally:
+            for client in clients:
+                await client.close()
+        engines = await stats_of(relume, "echo", ids=2000)
+        assert len(texts) == 1000
+        assert all(texts)
+        await reached(relume, 1000, status=200)
+        assert len(access_lines(relume)) == 1000
+        seen = [one for stats in engines for one in stats["ids"]]
+        assert sorted(seen) == sorted(f"{caller}-{number}" for caller in CALLERS for number in range(250))
+        assert sum(stats["total"] for stats in engines) == 1000
+        assert [stats["duplicates"] for stats in engines] == [0] * len(engines)
+        assert [stats["oversold"] for stats in engines] == [0] * len(engines)
+
+
+async def test_order_within_a_caller_and_turns_between_callers(tmp_path: Path) -> None:
+    """200 held requests of four callers reach an engine of one slot in the order of arrival, one of each in turn."""
+    document = simulated(
+        options="startTime: 4s, timeToFirstToken: 1ms, maxTokens: 1", extra="  slots: 1", maxReplicas=1, keepAlive="60s"
+    )
+    async with logged(tmp_path, document) as relume:
+        # Bob asks for everything first, then ann, and so on: turns must not depend on who came first.
+        order = [(caller, number) for caller in ("bob", "ann", "dan", "cat") for number in range(50)]
+        asked = []
+        for caller, number in order:
+            asked.append(asyncio.create_task(_ask(relume, caller, number)))
+            await asyncio.sleep(0)
+        await relume.until(levels(0, 200), within=4)
+        assert await asyncio.gather(*asked) == [200] * 200
+        (stats,) = await stats_of(relume, "echo", ids=300)
+        arrived: dict[str, list[str]] = collections.defaultdict(list)
+        for line in sorted(await reached(relume, 200, status=200), key=lambda line: str(line["time"])):
+            arrived[line["request"].partition("-")[0]].append(line["request"])
+    assert (stats["oversold"], stats["duplicates"], stats["peak"], stats["total"]) == (0, 0, 1, 200)
+    dispatched: list[str] = stats["ids"]
+    for caller in CALLERS:
+        assert [one for one in dispatched if one.startswith(caller)] == arrived[caller]
+    for turn in range(0, 200, 4):
+        callers = {one.partition("-")[0] for one in dispatched[turn : turn + 4]}
+        assert callers == set(CALLERS), f"turn {turn // 4} was {dispatched[turn : turn + 4]}"
+
+
+async def _ask(relume: Running, caller: str, number: int) -> int:
+    headers = {"Authorization": f"Bearer {caller}", "x-request-id": f"{caller}-{number}"}
+    body = {"model": "echo", "messages": HELLO}
+    async with relume.session.post(f"{relume.gateway}/v1/chat/completions", json=body, headers=headers) as answer:
+        await answer.read()
+        return answer.status
