@@ -113,7 +113,7 @@ class Authority:
             meter.arrive(now)
         replica = None if model.queue or self._closed else model.pool.least_loaded()
         if replica is not None:
-            self._grant(Ticket(wanted, model, model.wakes), replica, now, out)
+            self._grant(Ticket(wanted, model, now, model.wakes), replica, now, out)
         else:
             refusal = admission.shutting_down() if self._closed else self._hold(model, wanted, meter, now)
             if refusal is not None:
@@ -254,7 +254,7 @@ class Authority:
         why = model.queue.push(held, now, returning=wanted.attempt > 0)
         if why is not None:
             return admission.cannot_hold(model, held, why, now)
-        self._tickets[wanted.request] = Ticket(wanted, model, model.wakes)
+        self._tickets[wanted.request] = Ticket(wanted, model, now, model.wakes)
         meter.wait(now)
         if model.alarm_at is None or deadline < model.alarm_at:
             self._arm(model)
@@ -276,7 +276,7 @@ class Authority:
         assert model.declared is not None
         self._last_lease = lease_id = self._last_lease + 1
         cold = model.wakes > ticket.wakes
-        held = now - wanted.arrived_at
+        held = max(0.0, now - ticket.since)
         host, port = replica.address
         revision = replica.status.revision
         lease = Lease(
@@ -288,7 +288,7 @@ class Authority:
             host=host,
             port=port,
             cancels=replica.cancels,
-            held_seconds=Seconds(max(0.0, held)),
+            held_seconds=Seconds(held),
             cold=cold,
         )
         activation = model.activation if cold else None

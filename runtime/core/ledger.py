@@ -25,10 +25,11 @@ class LeaseEnded(ValueError):
 
 @record
 class Ticket:
-    """A request that waits; `wakes`: how often its model had woken when it came."""
+    """A request that waits since `since`; `wakes`: how often its model had woken by then."""
 
     wanted: TicketRequest
     model: ModelSlots
+    since: Instant
     wakes: int
 
 

@@ -8,6 +8,7 @@ models cost nothing. Every method takes constant time.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,11 @@ from runtime.core.sketch import SketchBuilder
 from runtime.ports import Ending, Outcome
 
 INTERVAL = Seconds(1.0)
-"""Length of a window while anything runs or waits (design §4)."""
+"""Length of a window while anything runs or waits (design §4), and up to a twentieth more: see `interval_end`."""
+
+GRID = 20
+"""Intervals end on a grid of so many instants a second: the windows of ten thousand models ring twenty alarms a second,
+not ten thousand."""
 
 AT_ONCE = 256
 """Windows made in one go, about 10 ms: an edge of one model does not wait for the windows of ten thousand others."""
@@ -126,7 +131,7 @@ class Meter:
         self._touch(now).abandoned += 1
 
     def start(self, now: Instant, held: float) -> None:
-        """One more runs, `held` seconds after its arrival."""
+        """One more runs, after `held` seconds in the hold queue."""
         interval = self._touch(now)
         self.running += 1
         interval.peak_running = max(interval.peak_running, self.running)
@@ -228,13 +233,18 @@ class Meter:
             self._last = now
 
 
+def interval_end(started_at: Instant) -> Instant:
+    """When an interval that begins then ends: after a second, at the next instant of the grid."""
+    return Instant(math.ceil((started_at + INTERVAL) * GRID) / GRID)
+
+
 class Meters:
     """The meters of the models that anything goes on for; no others exist."""
 
     def __init__(self, gateway: str) -> None:
         self._gateway = gateway
         self._awake: dict[MeterKey, Meter] = {}
-        # When each awake meter's interval ends. All are equally long, so whoever is appended last ends last.
+        # When each awake meter's interval ends. Whoever begins later ends no earlier, so they stay in order.
         self._ends: deque[tuple[Instant, MeterKey]] = deque()
 
     def __len__(self) -> int:
@@ -245,7 +255,7 @@ class Meters:
         meter = self._awake.get(key)
         if meter is None:
             meter = self._awake[key] = Meter(key, self._gateway, now)
-            self._ends.append((Instant(now + INTERVAL), key))
+            self._ends.append((interval_end(now), key))
         return meter
 
     @property
@@ -273,7 +283,7 @@ class Meters:
             if meter.idle:
                 del self._awake[key]
             else:
-                self._ends.append((Instant(now + INTERVAL), key))
+                self._ends.append((interval_end(now), key))
             windows.append(meter.close(now, waiting(key)))
         return windows
 

@@ -49,7 +49,7 @@ def test_requests_to_a_model_at_zero_get_slots_when_there_are_some() -> None:
     """Late binding, first come first served, as many as there are slots; the rest as slots come free."""
     desk = authority()
     for index in range(5):
-        assert leases(desk.take(ticket(f"r{index}"), START)) == []
+        assert leases(desk.take(ticket(f"r{index}", START - 1), START)) == []  # its body took a second to come
     first = desk.observe(observed(replica(slots=2)), LATER)
     assert granted(first) == ["r0", "r1"]
     assert [lease.cold for lease in leases(first)] == [True, True]

@@ -187,6 +187,20 @@ def test_the_windows_of_many_models_are_made_in_portions() -> None:
     assert meters.tick_at == START + 2
 
 
+def test_intervals_end_on_a_grid() -> None:
+    """Models that become active within 50 ms are told at one instant; no interval is shorter than a second."""
+    meters = Meters("g")
+    for index in range(100):
+        now = at(0.25 + index / 1000)
+        meters.get(MeterKey(f"m{index}", "u", 1), now).start(now, 0.0)
+    alarms = []
+    while len(meters) and meters.tick_at is not None and meters.tick_at <= at(2.0):
+        alarms.append(meters.tick_at)
+        for window in meters.tick(meters.tick_at, lambda _: NOBODY_WAITS):
+            assert 1.0 <= window.ended_at - window.started_at <= 1.05 + 1e-9
+    assert len(alarms) == 3
+
+
 def test_requests_that_wait_move_to_the_new_revision() -> None:
     """The demand for a model does not stay with a revision that is no more."""
     meters = Meters("g")
