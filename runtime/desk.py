@@ -65,6 +65,7 @@ class DeskCounts:
     beats_missed: int
     interruptions: int
     unreadable: int
+    commands_failed: int
     polls: int
     polls_unanswered: int
 
@@ -85,6 +86,7 @@ class Desk:
         self._alarm_at = NEVER
         self._tasks: list[asyncio.Task[None]] = []
         self._unreadable = 0
+        self._failed = 0
         self._news = Newsagent(log, writer)
         beat = GatewayBeat(gateway=settings.gateway, boot=settings.boot, peer_address=settings.peer_address)
         self._heart = Heart(log, writer, beat)
@@ -196,6 +198,7 @@ class Desk:
             beats_missed=self._heart.missed,
             interruptions=self._follower.interruptions,
             unreadable=self._unreadable,
+            commands_failed=self._failed,
             polls=self._busy.asked,
             polls_unanswered=self._busy.unanswered,
         )
@@ -245,12 +248,20 @@ class Desk:
             self._working = True
             try:
                 while self._outbox:
-                    self._execute(self._outbox.popleft())
+                    self._execute_safely(self._outbox.popleft())
             finally:
                 self._working = False
         due = self._authority.due()
         if due is not None and due < self._alarm_at:
             self._set_alarm(due)
+
+    def _execute_safely(self, command: Command) -> None:
+        """One waiter's bug, or one event that cannot be written, must not keep the others from their slots."""
+        try:
+            self._execute(command)
+        except Exception:
+            self._failed += 1
+            logger.exception("a command was not carried out: %s", command)
 
     def _execute(self, command: Command) -> None:
         match command:
@@ -273,19 +284,12 @@ class Desk:
         if waiter is None:  # left while the lease was on its way to it
             self.give_back(lease, Outcome(ending=Ending.CLIENT_LEFT))
             return
-        try:
-            waiter.leased(lease)
-        except Exception:  # one request's bug must not keep the others from their slots
-            logger.exception("request %s failed on its lease", lease.request)
+        waiter.leased(lease)
 
     def _refuse(self, request: str, refusal: Refusal) -> None:
         waiter = self._waiters.pop(request, None)
-        if waiter is None:  # left while the refusal was on its way to it
-            return
-        try:
+        if waiter is not None:  # else it left while the refusal was on its way to it
             waiter.refused(refusal)
-        except Exception:  # one request's bug must not keep the others from their answers
-            logger.exception("request %s failed on its refusal", request)
 
     # Time
 
