@@ -74,7 +74,7 @@ class Answer:
         self._strip: ChunkedBody | None = None
         self._event_stream = False
         self._tail = b""
-        self._collected = bytearray()
+        self._collected = b""
 
     # An engine's answer
 
@@ -122,7 +122,7 @@ class Answer:
     def finish(self) -> bool:
         """The engine's answer is whole. False: it had to be broken off, since it does not fit what was begun."""
         if self._mode is _Mode.COLLECT:
-            self._break(sse.relayed_error_event(self.status, bytes(self._collected)))
+            self._break(sse.relayed_error_event(self.status, self._collected))
             return False
         if self._mode is _Mode.ENCODE:
             self._client.write(_LAST_CHUNK)
@@ -130,12 +130,12 @@ class Answer:
 
     def tokens(self) -> tuple[int, int]:
         """(tokens in, tokens out) as a usage object in the last bytes tells, else zeros."""
-        tail = self._tail
-        if b'"usage"' not in tail:
+        at = self._tail.rfind(b'"usage"')
+        if at < 0:
             return 0, 0
-        taken = _TOKENS_IN.findall(tail)
-        made = _TOKENS_OUT.findall(tail)
-        return int(taken[-1]) if taken else 0, int(made[-1]) if made else 0
+        taken = _TOKENS_IN.search(self._tail, at)
+        made = _TOKENS_OUT.search(self._tail, at)
+        return int(taken[1]) if taken is not None else 0, int(made[1]) if made is not None else 0
 
     # The gateway's own
 

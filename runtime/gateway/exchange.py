@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import math
 from dataclasses import replace
-from enum import Enum, auto
+from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from events.units import Instant
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from runtime.gateway.context import GatewayContext
 
 
-class State(Enum):
-    """Where a request is in its life."""
+class State(IntEnum):
+    """Where a request is in its life. (Integers, since those hash in C.)"""
 
-    READ = auto()
-    HELD = auto()
-    DISPATCHED = auto()
-    RELAYING = auto()
-    DRAINING = auto()
-    DONE = auto()
+    READ = 0
+    HELD = 1
+    DISPATCHED = 2
+    RELAYING = 3
+    DRAINING = 4
+    DONE = 5
 
 
 _NEXT: Final = {

@@ -12,8 +12,9 @@ _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
 _TRACEPARENT: Final = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 """W3C Trace Context §3.2: lower case hex; version ff, trace id 0 and parent id 0 are void."""
 _CACHED_CALLERS: Final = 4096
-_POOL_BYTES: Final = 4096
-_TRACE_BYTES: Final = 24
+_MASK: Final = (1 << 64) - 1
+_GOLDEN: Final = 0x9E3779B97F4A7C15
+"""2^64 divided by the golden ratio, odd: the usual step of a Weyl sequence."""
 
 
 class Identities:
@@ -22,8 +23,9 @@ class Identities:
     def __init__(self) -> None:
         self._boot = os.urandom(5).hex()
         self._count = 0
-        self._random = b""
-        self._used = 0
+        self._trace_start = os.urandom(8).hex().encode("ascii")
+        self._trace = int.from_bytes(os.urandom(8), "big")
+        self._span = int.from_bytes(os.urandom(8), "big")
         self._callers: dict[bytes, str] = {}
 
     def request(self, given: bytes | None) -> tuple[str, str]:
@@ -42,12 +44,9 @@ class Identities:
         """The `traceparent` to send on: the one given, or a new one that is not sampled."""
         if given is not None and _TRACEPARENT.fullmatch(given):
             return given
-        if self._used + _TRACE_BYTES > len(self._random):
-            self._random = os.urandom(_POOL_BYTES)
-            self._used = 0
-        raw = self._random[self._used : self._used + _TRACE_BYTES].hex()
-        self._used += _TRACE_BYTES
-        return f"00-{raw[:32]}-{raw[32:]}-00".encode("ascii")
+        # A Weyl sequence from random starts: never repeats, spread over all bits, and costs no system call.
+        self._trace = (self._trace + _GOLDEN) & _MASK
+        return b"00-%b%016x-%016x-00" % (self._trace_start, self._trace, (self._trace ^ self._span) or 1)
 
     def caller(self, authorization: bytes | None) -> str:
         """Who asks, for fairness: 16 hex digits of the SHA-256 of the Authorization header."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from httptools import HttpParserError, HttpParserInvalidMethodError, HttpParserUpgrade, HttpRequestParser
@@ -58,8 +59,8 @@ class RequestHead:
         self.target = url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        lower = name.lower()
-        if lower in _NOTED:
+        lower, noted, forwarded = _judge(name)
+        if noted:
             before = self.noted.get(lower)
             if before is None:
                 self.noted[lower] = value
@@ -67,7 +68,7 @@ class RequestHead:
                 self.noted[lower] = before + b"," + value
             else:
                 raise bad_request("duplicate_header", f"The header {lower.decode('ascii')} occurs twice.")
-        if lower not in _NOT_FORWARDED and not lower.startswith(b"x-relume-"):
+        if forwarded:
             self.lines.append(b"%b: %b\r\n" % (name, value))
 
     def forwarded(self) -> bytes:
@@ -79,10 +80,8 @@ class RequestHead:
 
 def parse_request_head(raw: bytes, settings: GatewaySettings) -> RequestHead:
     """Read `raw`, which ends with the empty line. Raises Refused; the connection cannot go on after that."""
-    ends = raw.count(b"\r\n")
-    if raw.count(b"\n") != ends or raw.count(b"\r") != ends or b"\0" in raw:
-        raise bad_request("bad_request_head", "Lines of a request head end with CRLF, and it has no NUL bytes.")
-    if ends - 2 > settings.max_headers:
+    line_end = raw.index(b"\r\n")
+    if raw.count(b"\r\n") - 2 > settings.max_headers:
         raise Refused(Failure(431, "too_many_headers", f"A request has at most {settings.max_headers} headers."))
     head = RequestHead()
     parser = HttpRequestParser(head)
@@ -97,18 +96,18 @@ def parse_request_head(raw: bytes, settings: GatewaySettings) -> RequestHead:
             raise error.__context__ from None
         raise bad_request("bad_request_head", f"The request head is not HTTP/1.1: {error}.") from None
     head.method = parser.get_method()
-    _version(head, parser.get_http_version())
+    _version(head, raw[line_end - 9 : line_end])
     _framing(head, settings)
     _connection(head)
     _target(head)
     return head
 
 
-def _version(head: RequestHead, version: str) -> None:
-    if version == "1.1":
+def _version(head: RequestHead, version: bytes) -> None:
+    if version == b" HTTP/1.1":
         if b"host" not in head.noted:
             raise bad_request("missing_host", "HTTP/1.1 requests need a Host header.")
-    elif version == "1.0":
+    elif version == b" HTTP/1.0":
         head.minor = 0
     else:
         raise Refused(Failure(505, "http_version_not_supported", "This port speaks HTTP/1.1 and HTTP/1.0."))
@@ -155,18 +154,35 @@ def _connection(head: RequestHead) -> None:
 
 
 def _target(head: RequestHead) -> None:
-    target = head.target
+    if head.method == b"CONNECT":
+        raise _no_proxy()
+    head.target, head.path = judge_target(head.target)
+
+
+@lru_cache(maxsize=1024)
+def judge_target(target: bytes) -> tuple[bytes, bytes]:
+    """(the target in origin form, its path). Raises Refused with a 400 or 405."""
     if target[:1] != b"/":
-        if target == b"*" or head.method == b"CONNECT":
-            raise Refused(Failure(405, "method_not_allowed", "This is not a general proxy.", allow=b"GET, HEAD, POST"))
+        if target == b"*":
+            raise _no_proxy()
         authority = _ABSOLUTE.match(target)
         if authority is None:
             raise bad_request("bad_target", "The request target is neither a path nor an http URL.")
         target = target[authority.end() :]
         if target[:1] != b"/":
             target = b"/" + target
-        head.target = target
     path = target.partition(b"?")[0]
     if _SAFE_TARGET.fullmatch(target) is None or _DOT_SEGMENT.search(path):
         raise bad_request("bad_target", "The request path has bytes, escapes or dot segments that are not allowed.")
-    head.path = path
+    return target, path
+
+
+def _no_proxy() -> Refused:
+    return Refused(Failure(405, "method_not_allowed", "This is not a general proxy.", allow=b"GET, HEAD, POST"))
+
+
+@lru_cache(maxsize=1024)
+def _judge(name: bytes) -> tuple[bytes, bool, bool]:
+    """(name in lower case, whether we read it, whether it is sent on)."""
+    lower = name.lower()
+    return lower, lower in _NOTED, lower not in _NOT_FORWARDED and not lower.startswith(b"x-relume-")
