@@ -101,6 +101,7 @@ class Relume:
         watched = {
             asyncio.ensure_future(self._roles.autoscaler.wait()),
             asyncio.ensure_future(self._roles.cluster.wait_broken()),
+            asyncio.ensure_future(self._roles.desk.wait_broken()),
             self._allocating,
         }
         try:
