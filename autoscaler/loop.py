@@ -38,6 +38,9 @@ FOLD_SLICE: Final = 64
 DECIDE_SLICE: Final = 32
 """Records folded, and models decided, before the event loop is let go: under a millisecond each on one core."""
 
+RECORDINGS_MOST: Final = 16
+"""Appends in flight: an edge does not wait for the commit of what was decided before it. The log commits in groups."""
+
 TRIES_COUNTED: Final = 20
 """Pauses stop doubling after this many tries at the latest."""
 
@@ -97,6 +100,9 @@ class Autoscaler:
         self._ended = False
         self._read_to = clock.now()
         self._record_tries = 0
+        self._recordings: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Semaphore(RECORDINGS_MOST)
+        self._failure: BaseException | None = None
         self._alarm: tuple[Instant, asyncio.Task[None]] | None = None
         self._decided = self._recorded = self._policy_failures = self._log_failures = 0
 
@@ -121,7 +127,7 @@ class Autoscaler:
 
     async def close(self) -> None:
         """Stop. What was recorded stands."""
-        tasks, self._tasks = self._tasks, []
+        tasks, self._tasks = [*self._tasks, *self._recordings], []
         if self._alarm is not None:
             tasks.append(self._alarm[1])
             self._alarm = None
@@ -243,14 +249,21 @@ class Autoscaler:
                 continue
             taken = [self._decide(model, now) for model in self._agenda.take(now, DECIDE_SLICE)]
             to_record = [one for one in taken if one is not None]
-            try:
-                await (self._record(to_record) if to_record else asyncio.sleep(0))
-            except LogClosed:
-                return
+            if to_record:
+                await self._room.acquire()
+                record = asyncio.create_task(self._record(to_record))
+                self._recordings.add(record)
+                record.add_done_callback(self._recorded_or_failed)
+            await asyncio.sleep(0)
+            if self._failure is not None:
+                raise self._failure
 
     def _decide(self, model: str, now: Instant) -> _Taken | None:
         """Decide one model. Returns what must be recorded before it counts."""
         view = self._fold.models.get(model)
+        if view is not None and view.recording:
+            view.dirty = True
+            return None
         snapshot = None if view is None else view.snapshot(now, self._fold.world)
         if view is None or view.declared is None or snapshot is None:
             return None
@@ -259,6 +272,7 @@ class Autoscaler:
         taken = _Taken(view, view.declared, snapshot, decision)
         record_at = view.record_at(decision, now, self._settings.reasons_every)
         if record_at == now:
+            view.recording = True  # decided again only when this is on record
             return taken
         self._stand(taken, now)
         if record_at is not None:
@@ -301,17 +315,37 @@ class Autoscaler:
             self._record_tries = min(self._record_tries + 1, TRIES_COUNTED)
             await self._pause(self._record_tries, error)
             for one in taken:
+                one.view.recording, one.view.dirty = False, False
                 self._agenda.urgent(one.view.model)
             return
         self._record_tries = 0
         self._recorded += len(taken)
         now = self._clock.now()
         for one in taken:
-            if self._fold.models.get(one.view.model) is one.view and one.view.is_of(one.declared.uid):
-                one.view.recorded(one.decision, one.declared, now)
-                self._stand(one, now)
-            else:
-                self._agenda.urgent(one.view.model)
+            self._on_record(one, now)
+
+    def _on_record(self, one: _Taken, now: Instant) -> None:
+        """A wish is on record: it counts, unless its model was declared anew meanwhile."""
+        view = one.view
+        dirty, view.recording, view.dirty = view.dirty, False, False
+        if self._fold.models.get(view.model) is view and view.is_of(one.declared.uid):
+            view.recorded(one.decision, one.declared, now)
+            self._stand(one, now)
+        else:
+            dirty = True
+        if dirty:
+            self._agenda.urgent(view.model)
+
+    def _recorded_or_failed(self, record: asyncio.Task[None]) -> None:
+        """A recording has ended: there is room for another, and work for models that changed meanwhile."""
+        self._recordings.discard(record)
+        self._room.release()
+        error = None if record.cancelled() else record.exception()
+        if isinstance(error, LogClosed):
+            self._ended = True
+        elif error is not None:
+            self._failure = error
+        self._wake.set()
 
     # -- waiting
 

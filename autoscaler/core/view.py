@@ -71,8 +71,23 @@ class ModelView:
     """Folds the events of one model. Times are append times of the log."""
 
     __slots__ = (
-        "_ahead", "_estimate", "_floors", "_observed", "_signals", "_start_seconds", "_windows", "cause",
-        "decided_at", "declared", "enough", "last", "memory", "model", "wish",
+        "_ahead",
+        "_estimate",
+        "_floors",
+        "_observed",
+        "_signals",
+        "_start_seconds",
+        "_windows",
+        "cause",
+        "decided_at",
+        "declared",
+        "dirty",
+        "enough",
+        "last",
+        "memory",
+        "model",
+        "recording",
+        "wish",
     )  # fmt: skip
 
     def __init__(self, model: str) -> None:
@@ -84,6 +99,8 @@ class ModelView:
         self.cause: str | None = None
         """Id of the event that made the next decision urgent."""
         self.decided_at = Instant(0.0)
+        self.recording = self.dirty = False
+        """Whether a decision is on its way into the log, and whether something has happened since."""
         self.enough = 0.0
         """Requests that the last decision is good for: more of them, and a new decision is urgent."""
         self._windows: Windows | None = None
