@@ -20,7 +20,8 @@ CALLERS = ("ann", "bob", "cat", "dan")
 async def test_a_thousand_requests_of_the_openai_client(tmp_path: Path) -> None:
     """1,000 at once, a third of them streamed, from four API keys, retries on: each runs once, at its first try."""
     document = simulated(
-        options="startTime: 1s, timeToFirstToken: 2ms, maxTokens: 2", extra="  slots: 8", maxReplicas=2, keepAlive="60s", stableWindow="60s"
+        options="startTime: 1s, timeToFirstToken: 2ms, maxTokens: 2", extra="  slots: 8",
+        maxReplicas=2, keepAlive="60s", stableWindow="60s",
     )  # fmt: skip
 
     async def ask(client: openai.AsyncOpenAI, number: int) -> str:
