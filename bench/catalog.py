@@ -1,0 +1,24 @@
+"""Which benchmarks there are. Each module has `async def run(effort) -> list[Figure]`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class About(NamedTuple):
+    """A benchmark: its module, and what it measures."""
+
+    module: str
+    what: str
+
+
+BENCHMARKS = {
+    "gateway": About("bench.gateway", "CPU of the data port per JSON request, beside other proxies"),
+    "streams": About("bench.streams", "CPU of the data port per streamed chunk, beside other proxies"),
+    "activation": About("bench.activation", "first held request to the start command, one by one and in a burst"),
+    "readiness": About("bench.readiness", "engine able to answer to first dispatch; the last of 1,000 held"),
+    "held": About("bench.held", "5,000 held requests: memory and drain"),
+    "decisions": About("bench.decisions", "a decision at 10, 1,000, 10,000 models; an edge among 10,000"),
+    "allocator": About("bench.allocator", "a wish to its grant at 10 to 10,000 models"),
+    "log": About("bench.eventlog", "the SQLite event log beside plain sqlite3"),
+}
