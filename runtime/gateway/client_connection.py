@@ -251,8 +251,6 @@ class ClientConnection(asyncio.Protocol):
             self._head_incomplete(rest)
             return False
         raw = bytes(rest[: end + 4])
-        if raw.startswith(b"PRI * HTTP/2"):
-            raise Refused(Failure(505, "http_version_not_supported", "HTTP/2 is not spoken here; use HTTP/1.1."))
         self._scanned = 0
         self._head = head = parse_request_head(raw, settings)
         try:

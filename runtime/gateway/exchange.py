@@ -77,7 +77,7 @@ class Exchange:
         self._answer = Answer(client, head.minor, head.method == b"HEAD", head.keep_alive)
         self._context = context
         self._client = client
-        self._own = b"x-relume-request-id: %b\r\n" % request.told_id.encode("ascii")
+        self._own = b"x-relume-request-id: %b\r\n" % request.told
         self._beats: Beats | None = None
         self._lease: Lease | None = None
         self._served: Lease | None = None

@@ -23,7 +23,7 @@ class Identities:
     def __init__(self) -> None:
         self._boot = os.urandom(5).hex()
         self._count = 0
-        self._trace_start = os.urandom(8).hex().encode("ascii")
+        self._trace_start = os.urandom(8).hex()
         self._trace = int.from_bytes(os.urandom(8), "big")
         self._span = int.from_bytes(os.urandom(8), "big")
         self._callers: dict[bytes, str] = {}
@@ -46,7 +46,7 @@ class Identities:
             return given
         # A Weyl sequence from random starts: never repeats, spread over all bits, and costs no system call.
         self._trace = (self._trace + _GOLDEN) & _MASK
-        return b"00-%b%016x-%016x-00" % (self._trace_start, self._trace, (self._trace ^ self._span) or 1)
+        return f"00-{self._trace_start}{self._trace:016x}-{(self._trace ^ self._span) or 1:016x}-00".encode()
 
     def caller(self, authorization: bytes | None) -> str:
         """Who asks, for fairness: 16 hex digits of the SHA-256 of the Authorization header."""

@@ -18,7 +18,7 @@ _HEAD: Final = b"%b %b HTTP/1.1\r\nHost: %b\r\n%b%bx-request-id: %b\r\ntracepare
 class Request:
     """One request. `body` is empty again once the engine answers; `size` stays."""
 
-    __slots__ = ("arrived_at", "body", "caller", "head", "id", "model", "size", "target", "told_id", "trace")
+    __slots__ = ("arrived_at", "body", "caller", "head", "id", "model", "size", "target", "told", "told_id", "trace")
 
     def __init__(
         self, head: RequestHead, target: Target | Failure, body: bytes | bytearray, arrived_at: Instant
@@ -33,12 +33,15 @@ class Request:
         """Known once it has a ticket."""
         self.id = ""
         self.told_id = ""
+        self.told = b""
+        """The same, as bytes."""
         self.trace = b""
 
     def identify(self, identities: Identities) -> None:
         """Give it its ids."""
         noted = self.head.noted
         self.id, self.told_id = identities.request(noted.get(b"x-request-id"))
+        self.told = self.told_id.encode()
         self.trace = identities.trace(noted.get(b"traceparent"))
 
     def ticket(self, route: ModelRoute, caller: str, stream: bool) -> TicketRequest:
@@ -64,7 +67,7 @@ class Request:
         length = b"Content-Length: %d\r\n" % self.size if self.size or head.method not in _BODILESS else b""
         return _HEAD % (
             head.method, head.target, _authority(lease), lines, length,
-            self.told_id.encode("ascii"), self.trace, lease.model.encode("ascii"),
+            self.told, self.trace, lease.model.encode(),
         )  # fmt: skip
 
 

@@ -37,7 +37,7 @@ _DOT_SEGMENT: Final = re.compile(rb"(?i)/(?:\.|%2e){1,2}(?:/|$|%2f|\\|%5c)|%00|\
 class RequestHead:
     """Method, target and headers of one request; also the callback object of its parser."""
 
-    __slots__ = ("chunked", "dropped", "keep_alive", "length", "lines", "method", "minor", "noted", "path", "target")
+    __slots__ = ("chunked", "dropped", "keep_alive", "length", "method", "minor", "noted", "parts", "path", "target")
 
     def __init__(self) -> None:
         self.method = b""
@@ -47,8 +47,8 @@ class RequestHead:
         """The target without its query."""
         self.minor = 1
         self.noted: dict[bytes, bytes] = {}
-        self.lines: list[bytes] = []
-        """Header lines to send on, with their line ends."""
+        self.parts: list[bytes] = []
+        """Header lines to send on, four parts each: joined once, which is cheaper than a line each."""
         self.dropped: frozenset[bytes] = frozenset()
         """Names that the Connection header lists: not sent on either."""
         self.length = 0
@@ -69,13 +69,15 @@ class RequestHead:
             else:
                 raise bad_request("duplicate_header", f"The header {lower.decode('ascii')} occurs twice.")
         if forwarded:
-            self.lines.append(b"%b: %b\r\n" % (name, value))
+            self.parts += (name, b": ", value, b"\r\n")
 
     def forwarded(self) -> bytes:
         """The end-to-end header lines, for the engine."""
         if not self.dropped:
-            return b"".join(self.lines)
-        return b"".join(line for line in self.lines if line[: line.index(b":")].lower() not in self.dropped)
+            return b"".join(self.parts)
+        parts = self.parts
+        kept = (parts[at : at + 4] for at in range(0, len(parts), 4) if parts[at].lower() not in self.dropped)
+        return b"".join(part for line in kept for part in line)
 
 
 def parse_request_head(raw: bytes, settings: GatewaySettings) -> RequestHead:

@@ -14,6 +14,7 @@ from tests.support.raw_client import STREAM, RawClient, post
 from tests.support.raw_engine import STREAM_HEAD, EngineConnection, RawEngine, answer, chunk
 from tests.support.scripted_slots import ScriptedSlots
 
+pytestmark = pytest.mark.slow  # hundreds of exchanges each
 _REQUEST = post(STREAM)
 _ANSWERS = {
     "length": answer(),

@@ -6,7 +6,7 @@ import itertools
 
 import httptools
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.gateway.chunks import MORE, BadFraming, ChunkedBody, CloseBody, LengthBody, NoBody
@@ -29,6 +29,7 @@ def _pieces(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[a:b] for a, b in itertools.pairwise(ends)]
 
 
+@settings(deadline=None)
 @given(chunked(), st.lists(st.integers(0, 500), max_size=10), st.binary(max_size=10))
 def test_the_end_is_found_in_any_pieces(body: tuple[bytes, bytes], cuts: list[int], behind: bytes) -> None:
     """The offset of the end is exact, the payload is whole, and what follows is left alone."""
@@ -54,6 +55,7 @@ class _Ends:
         self.complete = True
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from([b"5", b"0", b"\r\n", b"\n", b"hello", b";x", b"X: 1", b"a", b"g", b"-"]), max_size=14))
 def test_accepts_nothing_that_llhttp_refuses(words: list[bytes]) -> None:
     """A second implementation: a body that ends here also ends there, at the same place or by the same bytes."""
@@ -107,6 +109,7 @@ def test_other_bodies() -> None:
     assert NoBody().feed(b"abc") == 0
 
 
+@settings(deadline=None)
 @given(chunked(), st.integers(0, 500))
 def test_between_chunks(body: tuple[bytes, bytes], cut: int) -> None:
     """Wherever it says so, a further chunk written there keeps the framing right."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.gateway.chunks import BadFraming, ChunkedBody, CloseBody, LengthBody, NoBody
@@ -14,6 +14,7 @@ _VALUES = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1
 _HOPS = {"keep-alive", "upgrade", "x-relume-replica"}
 
 
+@settings(deadline=None)
 @given(st.integers(200, 599), st.lists(st.tuples(_NAMES, _VALUES), max_size=8), st.booleans())
 def test_headers_pass_in_their_order(status: int, headers: list[tuple[str, str]], to_head: bool) -> None:
     """End-to-end headers come out as they went in, hop-by-hop ones do not, a second Content-Type is refused."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.gateway.errors import Refused
@@ -102,6 +102,7 @@ def _written(key: str, escape: int) -> str:
     return '"' + "".join(inner) + '"'
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(_KEYS, st.integers(-3, 8), _VALUES), max_size=6))
 def test_agrees_with_a_reference(members: list[tuple[str, int, object]]) -> None:
     """Against Python's own parser with every pair kept: the same answer, or refused where there are two."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from events.clock import SimulatedClock
@@ -102,6 +102,7 @@ async def test_an_instant_in_the_past_does_not_spin() -> None:
     wheel.close()
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 20), st.floats(0, 20)), max_size=20), st.floats(0.02, 3))
 async def test_nobody_is_early_or_forgotten(moves: list[tuple[float, float]], step: float) -> None:
     """Whatever is set and moved: each deadline fires once, not before its time, within a step of it."""
