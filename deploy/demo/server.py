@@ -8,6 +8,9 @@ import signal
 import sys
 from pathlib import Path
 
+PROGRAM = (sys.executable, "-m", "deploy.cli.main")
+"""The command line, in the environment that runs us."""
+
 START_DEADLINE = 30.0
 STOP_DEADLINE = 30.0
 """Seconds for a clean end after SIGTERM; then it is killed."""
@@ -20,9 +23,10 @@ class ServerFailed(Exception):
 class Server:
     """`relume up` in a process of its own."""
 
-    def __init__(self, folder: Path, arguments: tuple[str, ...]) -> None:
+    def __init__(self, folder: Path, arguments: tuple[str, ...], program: tuple[str, ...] = PROGRAM) -> None:
         self._folder = folder
         self._arguments = arguments
+        self._program = program
         self._process: asyncio.subprocess.Process | None = None
         self.log = folder / "relume.log"
         self.gateway_url = ""
@@ -33,7 +37,7 @@ class Server:
         self._folder.mkdir(parents=True, exist_ok=True)
         endpoints = self._folder / "data" / "endpoints.json"
         endpoints.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "deploy.cli.main", "up", "--data-dir", str(self._folder / "data")]
+        command = [*self._program, "up", "--data-dir", str(self._folder / "data")]
         command += ["--gateway-port", "0", "--admin-port", "0", *self._arguments]
         with self.log.open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)

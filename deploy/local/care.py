@@ -26,6 +26,9 @@ from runtime.desk_busy import parse_running
 NEAR: Final = 0.8
 SERVING: Final = (ReplicaState.READY, ReplicaState.DRAINING)
 CHECKS: Final = 2
+APART: Final = Seconds(0.3)
+"""Between two checks of a suspect. A refused connection fails a check at once: by then a crash has been told as what it
+is, with its exit code, and a full backlog has been taken up."""
 
 
 class Care:
@@ -94,7 +97,9 @@ class Care:
         """Why a replica must be replaced, or empty."""
         settings, wanted, probe = self._settings, prepared.wanted, prepared.probe
         bound = settings.suspect_bound
-        for _ in range(CHECKS):
+        for number in range(CHECKS):
+            if number:
+                await self._pause(APART)
             if await self._prober.check(wanted.host, wanted.port, probe.health_path, bound):
                 break
         else:

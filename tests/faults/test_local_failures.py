@@ -160,6 +160,20 @@ async def test_unresponsive_is_replaced(stage: Stage) -> None:
     assert (await stage.ready()).replicas[0].pid != pid
 
 
+async def test_suspect_that_crashed(stage: Stage) -> None:
+    """A replica that is suspected because it crashed fails with its end, not as one that does not answer."""
+    await stage.declare(engine())
+    await stage.grant(0)
+    pid = (await stage.ready()).replicas[0].pid
+    assert pid is not None
+    suspicion = ReplicaSuspected(model="echo", replica="echo-r1-0", reason="could not be reached")
+    os.kill(pid, signal.SIGKILL)
+    await stage.say(suspicion)
+    observed = await stage.until(lambda state: state.failures == 1)
+    assert observed.reason == "Crashed"
+    assert "SIGKILL" in observed.message
+
+
 async def test_suspect_that_answers_stays(stage: Stage) -> None:
     """A suspicion alone kills nobody."""
     await stage.declare(engine())

@@ -96,17 +96,40 @@ class Running:
 
 
 @asynccontextmanager
+async def asking(server: Server, folder: Path) -> AsyncIterator[Running]:
+    """A started relume, with a session to ask it."""
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=120)) as session:
+        yield Running(server, session, folder)
+
+
+@asynccontextmanager
 async def running(folder: Path, documents: str, *arguments: str) -> AsyncIterator[Running]:
-    """A relume that has `documents` declared; it is stopped at the end, and must leave no process of its own."""
+    """A relume that has `documents` declared. It is stopped at the end: in order, without a complaint in what it said,
+    and without a process of its own left behind."""
     server = Server(folder, ("-f", str(_written(folder, documents)), *arguments))
     await server.start()
     try:
-        timeout = aiohttp.ClientTimeout(total=120)
-        connector = aiohttp.TCPConnector(limit=0)
-        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
-            yield Running(server, session, folder)
+        async with asking(server, folder) as relume:
+            yield relume
     finally:
-        await server.stop()
+        code = await server.stop()
+    assert complaints(server.log) == ""
+    assert code == 0, f"it ended with {code}"
+    assert processes_of(folder) == []
+
+
+BAD_WORDS = ("Traceback", "Exception in callback", "exception was never retrieved", "was never awaited", "Unclosed")
+"""What a log says of errors that nobody thought of."""
+
+
+def complaints(log: Path) -> str:
+    """The first of the `BAD_WORDS` in what a relume said, with the lines around it; empty when there is none."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    for number, line in enumerate(lines):
+        if any(word in line for word in BAD_WORDS):
+            return "\n".join(lines[max(0, number - 5) : number + 40])
+    return ""
 
 
 def _written(folder: Path, documents: str) -> Path:
