@@ -242,6 +242,8 @@ class Autoscaler:
     async def _work(self) -> None:
         """Decide what is dirty and due, slice by slice; wait when nothing is. Ends when the log is closed."""
         while not self._ended:
+            if self._failure is not None:
+                raise self._failure
             now = self._clock.now()
             next_at = self._agenda.next_at()
             if self._fold.lost_to is not None or next_at is None or next_at > now:
@@ -255,8 +257,6 @@ class Autoscaler:
                 self._recordings.add(record)
                 record.add_done_callback(self._recorded_or_failed)
             await asyncio.sleep(0)
-            if self._failure is not None:
-                raise self._failure
 
     def _decide(self, model: str, now: Instant) -> _Taken | None:
         """Decide one model. Returns what must be recorded before it counts."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -321,3 +322,51 @@ async def test_it_ends_with_the_log(world: World) -> None:
         await settle()
         world.clock.set(T0 + 1000)
         await autoscaler.wait()
+
+
+async def test_a_slow_commit_holds_up_no_other_model(world: World) -> None:
+    """One wish is on its way into the log: its model waits for it and is then decided anew; another's edge does not."""
+    gate = asyncio.Event()
+
+    class Gated(Brittle):
+        """A log whose commits for model m take long."""
+
+        async def append(self, events: Sequence[AnyEnvelope]) -> tuple[Position, ...]:
+            if any(event.key == "model/m" and event.data.replicas for event in events):
+                await gate.wait()
+            return await super().append(events)
+
+    world.log = Gated(world.clock)
+    world.tell(declared())
+    world.tell(declared("other"))
+    async with world.autoscaler():
+        world.waits(1)
+        await settle()
+        world.waits(20)
+        world.waits(9, model="other")
+        await settle()
+        assert await world.numbers() == [0]
+        assert await world.numbers("other") == [0, 3]
+        gate.set()
+        await world.clock.advance(0.1)
+        assert await world.numbers() == [0, 1, 5]
+
+
+async def test_an_error_that_nobody_expected_ends_the_autoscaler(world: World) -> None:
+    """It comes out of `wait`: whoever runs the process must know."""
+
+    class Broken(Brittle):
+        """A log with a bug."""
+
+        async def append(self, events: Sequence[AnyEnvelope]) -> tuple[Position, ...]:
+            if self.broken:
+                raise ZeroDivisionError("a bug")
+            return await super().append(events)
+
+    world.log = Broken(world.clock)
+    world.tell(declared())
+    async with world.autoscaler() as autoscaler:
+        world.log.broken = True
+        world.waits(1)
+        with pytest.raises(ZeroDivisionError, match="a bug"):
+            await asyncio.wait_for(autoscaler.wait(), timeout=30)
