@@ -57,6 +57,9 @@ def test_rises(snapshot: Snapshot, replicas: int, reasons: tuple[Reason, ...]) -
 
 HOLD = [
     pytest.param(
+        seen(wished=1, ready=1, running=4, demand=busy(4.1)), (R.STEADY,), id="an average that is over by a little"
+    ),
+    pytest.param(
         seen(wished=4, ready=4, running=3, history_read=False, followed_since=None), (R.HISTORY_UNREAD,), id="unread"
     ),
     pytest.param(seen(wished=4, ready=4, running=3, demand={"stable": None}), (R.DEMAND_UNKNOWN,), id="unknown"),
@@ -103,6 +106,12 @@ def test_holds(snapshot: Snapshot, reasons: tuple[Reason, ...]) -> None:
 
 
 DOWN = [
+    pytest.param(
+        seen(wished=8, ready=8, running=24, memory=CALM, demand={"stable": 1, "panic": 1, "last_active_at": T0}),
+        6,
+        (R.DESCENT,),
+        id="not below what runs now, whatever the averages say",
+    ),
     pytest.param(
         seen(wished=4, ready=4, running=11, memory=CALM, demand=busy(11)), 3, (R.DESCENT,), id="one fewer fits"
     ),
