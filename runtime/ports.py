@@ -200,11 +200,13 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What an engine can do. `busy_path` tells how many requests it runs (empty: it does not say)."""
+    """What an engine can do. `busy_path` tells how many requests it runs (empty: it does not say); an engine that does
+    not read its weights starts without them."""
 
     cancels: Cancels
     busy_path: str = ""
     metrics_path: str = ""
+    reads_weights: bool = True
 
 
 class Engine(Protocol):

@@ -118,7 +118,6 @@ class Start:
         place = await self._tools.places.take()
         try:
             self._listener.entered(Phase.SPAWN)
-            await self._check_weights()
             for _ in range(CONFLICTS):
                 try:
                     return await self._attempt()
@@ -128,15 +127,16 @@ class Start:
         finally:
             place.give_back()
 
-    async def _check_weights(self) -> None:
+    async def _check_weights(self, abilities: Abilities) -> None:
         path = self._declared.weights
-        if path and not await asyncio.to_thread(os.access, path, os.R_OK):
+        if path and abilities.reads_weights and not await asyncio.to_thread(os.access, path, os.R_OK):
             there = "cannot be read" if await asyncio.to_thread(Path(path).exists) else "do not exist"
             raise StartFailed(Reason.WEIGHTS_NOT_FOUND, f"the weights {path} {there}")
 
     async def _attempt(self) -> ReplicaProcess:
         """One try on one port."""
         prepared = self._prepare()
+        await self._check_weights(prepared.abilities)
         self._listener.prepared(prepared)
         host, port = prepared.wanted.host, prepared.wanted.port
         prober = self._tools.prober

@@ -131,7 +131,7 @@ class Simulated:
     def abilities(self, wanted: LaunchRequest) -> Abilities:
         """As the options say."""
         options = SimulatedOptions.model_validate(dict(wanted.options))
-        return Abilities(cancels=options.cancels, busy_path="/running", metrics_path="/metrics")
+        return Abilities(cancels=options.cancels, busy_path="/running", metrics_path="/metrics", reads_weights=False)
 
     def check_slots(self, health: Mapping[str, object], slots: int) -> str:
         """Compares with ``slots`` of ``/running``."""

@@ -42,6 +42,13 @@ async def test_simulated(stage: Stage) -> None:
             await stage.clock.sleep_until(Instant(stage.clock.now() + 0.02))
 
 
+async def test_simulated_reads_no_weights(stage: Stage) -> None:
+    """The simulated engine has no use for weights, so a declaration that names some starts without them."""
+    await stage.declare({"engine": {"type": "simulated"}, "weights": {"uri": "file:///models/no-such-file"}})
+    await stage.grant(0)
+    await stage.ready()
+
+
 def told_when_idle(data: object) -> bool:
     """Whether these are metrics of after the request: nothing runs, and tokens were made."""
     return isinstance(data, ReplicaMetrics) and data.running == 0 and (data.tokens_out_total or 0) > 0
