@@ -1,11 +1,4 @@
-"""One request's life, from its last byte read to its lease given back: an explicit state machine.
-
-    READ -> DONE                        refused at once, or answered here
-    READ -> HELD -> DISPATCHED -> RELAYING -> DONE
-    HELD -> DONE                        refused, or the client left
-    DISPATCHED -> HELD                  the replica was not reached: another try, same arrival
-    DISPATCHED, RELAYING -> DRAINING    the client left and the engine cannot cancel: its answer is read to the end
-    any -> DONE
+"""One request's life, from its last byte read to its lease given back: the state machine of `runtime.gateway.states`.
 
 A lease is given back in exactly one place, `_give_back`. The client may be gone long before that.
 """
@@ -15,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 from dataclasses import replace
-from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from events.units import Instant
 from runtime.core.policy import Cancels
@@ -29,33 +21,13 @@ from runtime.gateway.models import model_entry, model_list
 from runtime.gateway.request import Request
 from runtime.gateway.response_head import ResponseHead
 from runtime.gateway.routing import By, Target, read_body
+from runtime.gateway.states import NEXT, State
 from runtime.gateway.upstream import UpstreamConnection
 from runtime.ports import Ending, Lease, Outcome, Refusal, TicketRequest
 
 if TYPE_CHECKING:
     from runtime.gateway.client_connection import ClientConnection
     from runtime.gateway.context import GatewayContext
-
-
-class State(IntEnum):
-    """Where a request is in its life. (Integers, since those hash in C.)"""
-
-    READ = 0
-    HELD = 1
-    DISPATCHED = 2
-    RELAYING = 3
-    DRAINING = 4
-    DONE = 5
-
-
-_NEXT: Final = {
-    State.READ: {State.HELD, State.DONE},
-    State.HELD: {State.DISPATCHED, State.DONE},
-    State.DISPATCHED: {State.HELD, State.RELAYING, State.DRAINING, State.DONE},
-    State.RELAYING: {State.DRAINING, State.DONE},
-    State.DRAINING: {State.DONE},
-    State.DONE: set(),
-}
 
 
 class Exchange:
@@ -417,5 +389,5 @@ class Exchange:
             self._answer.keep_alive = False
 
     def _go(self, state: State) -> None:
-        assert state in _NEXT[self.state], f"{self.state} -> {state}"
+        assert state in NEXT[self.state], f"{self.state} -> {state}"
         self.state = state

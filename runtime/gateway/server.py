@@ -12,9 +12,9 @@ from events.units import Seconds
 from runtime.gateway.access_log import AccessLog
 from runtime.gateway.client_connection import ClientConnection
 from runtime.gateway.context import GatewayContext
-from runtime.gateway.exchange import State
 from runtime.gateway.pool import UpstreamPool
 from runtime.gateway.settings import GatewaySettings
+from runtime.gateway.states import State
 from runtime.gateway.wheel import Wheel
 from runtime.ports import Catalog, Slots
 
