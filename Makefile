@@ -14,14 +14,15 @@ help:  ## this list
 
 $(VENV)/.ready: requirements/dev.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "relume needs Python 3.11 or newer; none was found. Set PYTHON=/path/to/python3.11"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@echo "Setting up $(VENV): 360 MB of packages, once; it takes one to three minutes."
+	@$(PYTHON) -m venv $(VENV) || { echo "Making $(VENV) failed. On Debian and Ubuntu: apt install python3-venv"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
 setup: $(VENV)/.ready  ## make .venv with the locked dependencies
 
-demo: setup  ## the main job on a small real model: zero, cold start, burst, back to zero (a few minutes)
+demo: setup  ## the main job on a small real model: zero, cold start, burst, back to zero (a minute)
 	$(BIN)/relume demo
 
 test: setup  ## all tests that this machine can run; says at the end what was left out

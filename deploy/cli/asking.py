@@ -63,10 +63,10 @@ def scale(connection: Connection, model: str, replicas: str, span: float | None,
 def _by_hand(replicas: str, span: float | None) -> bytes:
     from events.units import write_duration  # noqa: PLC0415 - beside its only use
 
-    if span is None:
-        raise click.UsageError("a number by hand needs its time; add --for 10m, or write auto instead of the number")
     if not (replicas.isascii() and replicas.isdigit() and int(replicas) <= MOST):
         raise click.UsageError(f"{replicas!r} is no number of replicas; write 0 to {MOST}, or auto")
+    if span is None:
+        raise click.UsageError("a number by hand needs its time; add --for 10m, or write auto instead of the number")
     return json.dumps({"replicas": int(replicas), "for": write_duration(span)}).encode()
 
 

@@ -80,7 +80,8 @@ def draw(samples: Sequence[Sample], marks: Sequence[Mark]) -> str:
     for mark in marks:
         x, anchor = _x(mark.at, end), "end" if mark.at > 0.85 * end else "start"
         shift = -4 if anchor == "end" else 4
-        parts.append(f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{bottom}"/>')
+        for top in (TOP, TOP + PANEL_HEIGHT + PANEL_GAP):  # not through the words between the panels
+            parts.append(f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{top + PANEL_HEIGHT}"/>')
         parts.append(
             f'<text class="tick" x="{x + shift:.1f}" y="{TOP + PANEL_HEIGHT + 14}" text-anchor="{anchor}">'
             f"{escape(mark.text)}</text>"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -61,7 +61,7 @@ def _page(summary: Summary, chart: str) -> str:
         "<h2>Load, held requests and replicas</h2>", chart,
         "<h2>What clients saw</h2>", _clients(summary),
         "<h2>Starts, by phase</h2>", _starts(summary),
-        "<h2>Why</h2>", *(f"<p>{escape(sentence)}</p>" for sentence in summary.explanation),
+        *_explanations(summary.explanations),
         *_failures(summary.failures),
         "<h2>What this shows, and what not</h2>", _limits(), "</body></html>\n",
     ])  # fmt: skip
@@ -92,6 +92,13 @@ def _starts(summary: Summary) -> str:
         for start in summary.starts
     )
     return f"<table>{head}{rows}</table>"
+
+
+def _explanations(explanations: Mapping[str, Sequence[str]]) -> list[str]:
+    return [
+        f"<h2>{escape(title)}</h2><ol>{''.join(f'<li>{escape(sentence)}</li>' for sentence in sentences)}</ol>"
+        for title, sentences in explanations.items()
+    ]
 
 
 def _failures(failures: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from deploy.demo import report
-from deploy.demo.model import ModelUnavailable, ensure_model
-from deploy.demo.scenario import MODEL, Story, declaration
+from deploy.demo.model import ModelUnavailable, cached_path, ensure_model
+from deploy.demo.scenario import MODEL, Story, StoryFailed, declaration
 from deploy.demo.server import Server, ServerFailed
 from deploy.demo.summary import Summary, phase_names, seconds
 from deploy.demo.traffic import ChatClient
@@ -36,22 +37,33 @@ class DemoOptions:
 
 def run(options: DemoOptions) -> int:
     """Run the demo; 0 when every request was answered, the model grew and went back to zero."""
-    console = Console()
+    console = Console(highlight=False)
+    if importlib.util.find_spec("xllamacpp") is None:
+        return _give_up("llama.cpp is not installed; install it with: pip install 'relume[llamacpp]'")
     try:
-        with console.status("The small model (98 MB) is fetched once …"):
-            weights = options.weights or ensure_model()
+        weights = options.weights or _small_model(console)
         summary = asyncio.run(_run(console, weights.resolve()))
-    except (ModelUnavailable, ServerFailed) as error:
-        Console(stderr=True).print(f"relume demo: {error}", style="red", markup=False)
-        return 1
+    except (ModelUnavailable, ServerFailed, StoryFailed) as error:
+        return _give_up(str(error))
     except TimeoutError:
-        Console(stderr=True).print(f"relume demo: not done within {DEADLINE:.0f} s", style="red")
-        return 1
+        return _give_up(f"not done within {DEADLINE:.0f} s")
     _show(console, summary)
     page = report.write(summary, options.out)
-    console.print(f"\nReport: [bold]{page}[/bold] (chart.svg and summary.json beside it)")
+    console.print(f"\nReport: [bold]{page}[/bold] (chart.svg and summary.json beside it)", soft_wrap=True)
     whole = summary.failed == 0 and summary.seconds_to_zero is not None and summary.most_replicas > 1
     return 0 if whole else 1
+
+
+def _give_up(why: str) -> int:
+    Console(stderr=True).print(f"relume demo: {why}", style="red", markup=False, highlight=False, soft_wrap=True)
+    return 1
+
+
+def _small_model(console: Console) -> Path:
+    if not cached_path().is_file():
+        console.print(f"The small model (98 MB) is fetched once, to {cached_path()} …", markup=False, soft_wrap=True)
+    with console.status("fetching"):
+        return ensure_model()
 
 
 async def _run(console: Console, weights: Path) -> Summary:
@@ -134,7 +146,12 @@ def _show(console: Console, summary: Summary) -> None:
     console.print(
         f"From zero to the first token: [bold]{seconds(summary.cold.first_token)}[/bold]. "
         f"{summary.answered} requests answered, {summary.failed} failed; at most {summary.most_replicas} replicas and "
-        f"{summary.most_held} held; back to zero {seconds(summary.seconds_to_zero)} after the last answer."
+        f"{summary.most_held} held; back to zero {seconds(summary.seconds_to_zero)} after the last answer.",
+        soft_wrap=True,
     )
+    for title, sentences in summary.explanations.items():
+        console.print(f"\n[bold]{title}[/bold]")
+        for sentence in sentences:
+            console.print(f"  {sentence}", style="dim", markup=False, soft_wrap=True)
     for failure in summary.failures:
-        console.print(f"  failed: {failure}", style="red", markup=False)
+        console.print(f"  failed: {failure}", style="red", markup=False, soft_wrap=True)

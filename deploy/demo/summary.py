@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
@@ -32,7 +33,7 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """All that the report and the terminal show."""
+    """All that the report and the terminal show. `explanations`: sentences of `relume explain`, by their title."""
 
     model: str
     machine: str
@@ -46,7 +47,7 @@ class Summary:
     most_replicas: int
     most_held: int
     seconds_to_zero: float | None
-    explanation: Sequence[str]
+    explanations: Mapping[str, Sequence[str]]
     samples: Sequence[Sample]
     marks: Sequence[Mark]
     failures: Sequence[str] = field(default_factory=tuple)
@@ -69,6 +70,12 @@ def percentiles(values: Sequence[float]) -> Percentiles:
 def first_tokens(answers: Sequence[Answer]) -> list[float]:
     """Seconds to the first token of the answers that had one."""
     return [answer.first_token for answer in answers if answer.ok and answer.first_token is not None]
+
+
+def failures(answers: Sequence[Answer]) -> tuple[str, ...]:
+    """Each way in which requests failed, once, with how often; the most frequent first, at most ten."""
+    ways = Counter(f"{answer.status}: {answer.error or 'no token'}" for answer in answers if not answer.ok)
+    return tuple(f"{way} ({count} times)" if count > 1 else way for way, count in ways.most_common(10))
 
 
 def seconds(value: float | None) -> str:

@@ -16,11 +16,11 @@ ANSWER_DEADLINE = 180.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One request, from the client's side. Seconds; `first_token` None: nothing came."""
+    """One request, from the client's side. Seconds; `first_token` None: nothing came; `held` None: not told."""
 
     started_at: float
     status: int
-    held: float
+    held: float | None
     first_token: float | None
     total: float
     tokens: int
@@ -59,7 +59,7 @@ class ChatClient:
             ) as response:
                 status, headers = response.status, dict(response.headers)
                 if status != 200:
-                    error = (await response.text())[:300]
+                    error = _said(await response.text())
                 else:
                     async for text in _texts(response):
                         first = first if first is not None else self._clock.now() - started
@@ -70,10 +70,22 @@ class ChatClient:
             error = f"{type(problem).__name__}: {problem}"
         lowered = {name.lower(): value for name, value in headers.items()}
         return Answer(
-            started_at=started, status=status, held=float(lowered.get("x-relume-held-ms", 0)) / 1000,
+            started_at=started, status=status, held=_seconds(lowered.get("x-relume-held-ms")),
             first_token=first, total=self._clock.now() - started, tokens=tokens,
             cold=lowered.get("x-relume-cold-start") == "true", replica=lowered.get("x-relume-replica", ""), error=error,
         )  # fmt: skip
+
+
+def _seconds(milliseconds: str | None) -> float | None:
+    return None if milliseconds is None else float(milliseconds) / 1000
+
+
+def _said(body: str) -> str:
+    """The message of an OpenAI error object; any other body as it is, shortened."""
+    try:
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return body[:300]
 
 
 class _StreamError(Exception):
