@@ -14,7 +14,7 @@ from deploy.local.cores import Cores
 from deploy.local.declared import InvalidDeclaration, local_path, read_declaration
 from deploy.local.environment import MARK_DATA, MARK_REPLICA, Marks, child_environment
 from deploy.local.readings import read_metrics
-from deploy.local.usage import measure_trees, parse_status
+from deploy.local.usage import measure_trees, parse_stat, parse_status
 from events.types.metrics import ReplicaMetrics
 from events.types.models import ModelDeclared
 from runtime.core.policy import Timeouts
@@ -164,6 +164,12 @@ def test_metrics(text: bytes, expected: dict[str, float]) -> None:
 
 
 @pytest.mark.needs("linux")
+def test_a_process_named_like_a_trap() -> None:
+    """Parent and CPU time are found behind the last parenthesis, whatever the process calls itself."""
+    line = b"7 (a) R 1 (b) S 42 7 7 0 -1 4194304 1 0 0 0 150 50 0 0 20 0 1 0 99 0 0\n"
+    assert parse_stat(7, line, 100) == (7, 42, 2.0)
+
+
 def test_memory_that_counts() -> None:
     """Private and shared memory are told apart from mapped files, in the kernel's words."""
     sizes = parse_status("Name:\tx\nVmRSS:\t   900 kB\nRssAnon:\t   300 kB\nRssFile:\t  500 kB\nRssShmem:\t 100 kB\n")
