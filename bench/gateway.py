@@ -81,15 +81,11 @@ async def run(effort: Effort) -> list[Figure]:
     """CPU microseconds a request at 1, 16 and 128 connections."""
     async with field() as contenders:
         figures = []
-        for connections, rounds in (
-            (16, effort.rounds),
-            (1, 1 if effort.quick else 2),
-            (128, 1 if effort.quick else 2),
-        ):
+        for connections in (16,) if effort.quick else (16, 1, 128):
             for proxy in contenders.all:
                 await json_stretch(proxy, connections, min(1.0, effort.seconds))  # warm
             taken: dict[str, list[Stretch]] = {proxy.name: [] for proxy in contenders.all}
-            for _ in range(rounds):
+            for _ in range(effort.rounds):
                 for proxy in contenders.all:
                     taken[proxy.name].append(await json_stretch(proxy, connections, effort.seconds))
             figures += _figures(contenders, connections, taken)
