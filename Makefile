@@ -27,10 +27,10 @@ demo: setup  ## the main job on a small real model: zero, cold start, burst, bac
 
 test: setup  ## all tests that this machine can run; says at the end what was left out
 	$(BIN)/python -m deploy.demo.model --quiet
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 quick: setup  ## the tests that take no engine and no time
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
 
 check: lint types contracts generated test  ## all that must be right before a commit
 

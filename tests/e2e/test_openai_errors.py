@@ -25,7 +25,6 @@ from tests.support.running import Running, simulated
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.xdist_group("openai-errors"),
 ]
 
 NARROW = """  slots: 1

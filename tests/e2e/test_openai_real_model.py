@@ -19,7 +19,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.needs("model"),
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.xdist_group("openai-real-model"),
 ]
 
 ALIAS = "HuggingFaceTB/SmolLM2-135M-Instruct"

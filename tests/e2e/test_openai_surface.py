@@ -15,7 +15,6 @@ from tests.support.running import Running, simulated
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.xdist_group("openai-surface"),
 ]
 
 WAV = b"RIFF\x24\x00\x00\x00WAVEfmt " + bytes(64)

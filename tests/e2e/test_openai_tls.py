@@ -24,7 +24,6 @@ from tests.support.running import simulated
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.xdist_group("openai-tls"),
 ]
 
 TOKEN = "0123456789abcdef0123456789abcdef"

@@ -27,7 +27,6 @@ from tests.support.running import Running, simulated
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.xdist_group("slots-cancel"),
 ]
 
 WITHIN = 2.0

@@ -25,7 +25,7 @@ QUICK = "startTime: 300ms, timeToFirstToken: 30ms, interTokenLatency: 10ms, maxT
 
 @contextlib.asynccontextmanager
 async def load(relume: Running, clients: int) -> AsyncIterator[list[tuple[int, str]]]:
-    """Clients that ask without a pause, half of them streams: (status, replica) of each answer; raises if one breaks."""
+    """Clients that ask without a pause, half of them streams: (status, replica) of each answer; raises at a break."""
     answers: list[tuple[int, str]] = []
     stop = asyncio.Event()
 

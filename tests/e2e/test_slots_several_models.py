@@ -17,7 +17,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.needs("model"),
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.xdist_group("slots-several-models"),
 ]
 
 
