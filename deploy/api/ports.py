@@ -61,6 +61,9 @@ class Readiness(Protocol):
     def missing(self) -> Sequence[str]:
         """What is not ready, a sentence each; empty when everything is."""
 
+    def troubles(self) -> Sequence[str]:
+        """What does not work though requests are taken, a sentence each."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:

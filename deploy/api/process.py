@@ -13,7 +13,7 @@ from deploy.api import metrics, queries
 from deploy.api.board import Board, ModelBoard, items_in_breaths
 from deploy.api.metrics import Exposition
 from deploy.api.openapi import document
-from deploy.api.ports import Traffic
+from deploy.api.ports import Readiness, Traffic
 from deploy.api.shapes import Health, ModelItem, NodeRow, ReadinessShape, Top, TopRow
 from events.clock import Clock
 from events.types.grants import ReplicaGrant
@@ -30,13 +30,13 @@ class Process:
     """Health, readiness, metrics, OpenAPI, top."""
 
     def __init__(
-        self, board: Board, traffic: Traffic, clock: Clock, exposition: Exposition, missing: Callable[[], Sequence[str]]
+        self, board: Board, traffic: Traffic, clock: Clock, exposition: Exposition, readiness: Readiness
     ) -> None:
         self._board = board
         self._traffic = traffic
         self._clock = clock
         self._exposition = exposition
-        self._missing = missing
+        self._readiness = readiness
         self._document = orjson.dumps(document())
 
     async def healthz(self, request: web.Request) -> Health:  # noqa: ARG002 - all operations take a request
@@ -45,9 +45,9 @@ class Process:
 
     async def readyz(self, request: web.Request) -> web.Response:  # noqa: ARG002 - as above
         """Whether it can do its work."""
-        missing = list(self._missing())
+        missing = list(self._readiness.missing())
         status = HTTPStatus.SERVICE_UNAVAILABLE if missing else HTTPStatus.OK
-        shape = ReadinessShape(ready=not missing, missing=missing)
+        shape = ReadinessShape(ready=not missing, missing=missing, troubles=list(self._readiness.troubles()))
         return web.json_response(shape.model_dump(mode="json", by_alias=True), status=status)
 
     async def metrics(self, request: web.Request) -> web.Response:  # noqa: ARG002 - as above

@@ -141,7 +141,7 @@ class AdminServer:
             Decisions(parts.log, self.board, parts.explainer, parts.clock),
             Events(parts.log, parts.clock, self._streams),
             Logs(parts.logs, self.board, self._streams),
-            Process(self.board, parts.traffic, parts.clock, self._exposition, self._missing),
+            Process(self.board, parts.traffic, parts.clock, self._exposition, self),
         )
         return {
             route.operation: next(
@@ -150,10 +150,15 @@ class AdminServer:
             for route in ROUTES
         }
 
-    def _missing(self) -> list[str]:
+    def missing(self) -> Sequence[str]:
+        """See `deploy.api.ports.Readiness`."""
         own = [] if self._caught_up.is_set() else ["the admin port still reads the event log"]
         own += [f"{task.get_name()} has ended: see the log of this process" for task in self._tasks if task.done()]
         return [*own, *self._parts.readiness.missing()]
+
+    def troubles(self) -> Sequence[str]:
+        """See `deploy.api.ports.Readiness`."""
+        return self._parts.readiness.troubles()
 
     async def _follow_states(self) -> None:
         await self._follow(STATES, Start("newest_per_key"), self._take_states)

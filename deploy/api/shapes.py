@@ -348,3 +348,5 @@ class ReadinessShape(Shape):
     ready: bool
     missing: list[str]
     """What is not ready, a sentence each."""
+    troubles: list[str] = []
+    """What does not work though requests are taken: warm models serve, so it stays ready."""

@@ -60,6 +60,11 @@ class RolesReadiness:
             missing.append("the local cluster has not taken its inventory yet")
         return missing
 
+    def troubles(self) -> Sequence[str]:
+        """See `deploy.api.ports.Readiness`."""
+        why = self._roles.log.trouble
+        return [f"the event log takes nothing, so nothing is scaled; what is warm serves on ({why})"] if why else []
+
 
 _LEVELS = frozenset({
     "connections", "held", "running", "buffered_bytes", "upstream_idle", "queue_depth", "news_pending", "models",
@@ -78,6 +83,8 @@ class RolesReadings:
         """See `deploy.api.ports.Readings`."""
         roles = self._roles
         yield from _readings("log", roles.log.stats())
+        failing = float(bool(roles.log.trouble))
+        yield Reading("log_failing", "1 while the event log cannot be written, else 0.", failing)
         yield from _readings("desk", roles.desk.counts)
         yield from _readings("gateway", roles.gateway.stats())
         yield from _readings("autoscaler", roles.autoscaler.statistics())

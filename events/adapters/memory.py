@@ -72,6 +72,8 @@ class MemoryEventLog:
         self._seen: dict[tuple[str, str], Position] = {}
         self._committed: dict[str, dict[Place, int]] = {}
         self._counters = Counters()
+        self.trouble = ""
+        """Never: see the SQLite log's."""
         self._hub = Hub(self, partitions, subscriber_bound)
         self._closed = False
 

@@ -71,6 +71,8 @@ class SqliteEventLog:
         self._open = False
         self._offers_waiting = 0
         self._appends_waiting = 0
+        self.trouble = ""
+        """Why the last transaction failed; empty when it was written."""
 
     async def open(self) -> None:
         """Make or open the file. Raises LogInUse, LogCorrupt, LogUnavailable, each with what to do."""
@@ -262,6 +264,7 @@ class SqliteEventLog:
         counters.commits += not outcome.failed
         counters.failures += outcome.failed
         self._offers_waiting -= outcome.offers
+        self.trouble = outcome.trouble
         self._hub.publish(outcome.records)
         for token, found in outcome.answers:
             answer = self._answers.get(token)

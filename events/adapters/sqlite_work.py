@@ -38,6 +38,8 @@ class Outcome:
     duplicates: int = 0
     unencodable: int = 0
     failed: bool = False
+    trouble: str = ""
+    """Why it failed."""
 
 
 @dataclass(slots=True)

@@ -250,6 +250,7 @@ class Writer:
         outcome.offers = outcome.unencodable = 0  # they are encoded again
         reason = LogUnavailable(f"{self._path} cannot be written: {error}")
         reason.__cause__ = error
+        outcome.trouble = str(reason)
         outcome.answers += [(append.token, reason) for append, _ in group.appends]
         outcome.answers += [(commit.token, reason) for commit in group.commits]
         self._offers.extendleft(reversed(group.offers))

@@ -179,7 +179,9 @@ async def test_full_file(path: Path, clock: SimulatedClock, tell: Teller, caplog
     """When the file may not grow, appends say so, offers wait and are dropped beyond the bound; space ends it all."""
     settings = SqliteSettings(max_file_bytes=300_000, offer_bound=50, retention=Retention(age=Seconds(1000.0)))
     async with SqliteEventLog(path, clock, settings) as log:
+        assert log.trouble == ""
         acknowledged = await _fill(log, tell)
+        assert "full" in log.trouble
         taken = [event.id for event in (tell.drained("m" * 500) for _ in range(80)) if log.offer(event)]
         assert len(taken) == 50
         assert log.stats().dropped == 30
@@ -190,6 +192,7 @@ async def test_full_file(path: Path, clock: SimulatedClock, tell: Teller, caplog
         await holds(lambda: log.stats().queue_depth == 0)
         await log.append([tell.beat()])
         assert ids(await read(log))[-50:] == taken
+        assert log.trouble == ""
     assert [record.levelname for record in caplog.records if "written" in record.message] == ["ERROR", "WARNING"]
 
 

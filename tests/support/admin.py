@@ -78,9 +78,13 @@ class FakeReadiness:
     """What is said to be missing."""
 
     reasons: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
 
     def missing(self) -> Sequence[str]:
         return self.reasons
+
+    def troubles(self) -> Sequence[str]:
+        return self.wrong
 
 
 @dataclass

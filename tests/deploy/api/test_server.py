@@ -220,10 +220,18 @@ async def test_explain(admin: Admin) -> None:
 async def test_ready_only_when_every_part_is(admin: Admin) -> None:
     """readyz is 503 with the reasons until nothing is missing; healthz lives all along."""
     admin.readiness.reasons = ["the gateway does not listen yet"]
-    assert await admin.get("/readyz") == (503, {"ready": False, "missing": ["the gateway does not listen yet"]})
+    waiting = {"ready": False, "missing": ["the gateway does not listen yet"], "troubles": []}
+    assert await admin.get("/readyz") == (503, waiting)
     assert (await admin.get("/healthz"))[0] == 200
     admin.readiness.reasons = []
-    assert await admin.get("/readyz") == (200, {"ready": True, "missing": []})
+    assert await admin.get("/readyz") == (200, {"ready": True, "missing": [], "troubles": []})
+
+
+async def test_ready_with_troubles(admin: Admin) -> None:
+    """What does not work though requests are taken is told, and the process stays ready."""
+    admin.readiness.wrong = ["the event log takes nothing"]
+    told = {"ready": True, "missing": [], "troubles": ["the event log takes nothing"]}
+    assert await admin.get("/readyz") == (200, told)
 
 
 async def test_a_declaration_made_before_the_start_is_known(admin: Admin) -> None:
