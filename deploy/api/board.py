@@ -7,11 +7,11 @@ model is shown until its last replica is gone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from deploy.api.ports import Traffic
-from deploy.api.shapes import Metadata, ModelItem
+from deploy.api.shapes import Metadata, ModelItem, ObjectiveStatus
 from deploy.api.status import Facts, model_status
 from events.clock import Clock
 from events.envelope import AnyEnvelope
@@ -31,6 +31,15 @@ BREATH = 50
 
 NEWS: tuple[str, ...] = (Topic.GATEWAYS, Topic.REQUESTS, Topic.METRICS, Topic.PHASES, Topic.DEAD_LETTERS)
 """What is followed from now on only, for numbers."""
+
+
+Objectives = Callable[[str], Sequence[ObjectiveStatus]]
+"""What a model promised, and whether it was kept."""
+
+
+def no_objectives(model: str) -> Sequence[ObjectiveStatus]:  # noqa: ARG001 - the port's shape
+    """For a board beside which nobody counts."""
+    return ()
 
 
 @dataclass(slots=True)
@@ -63,8 +72,9 @@ class ModelBoard:
 class Board:
     """All models, their replicas, and the nodes."""
 
-    def __init__(self, gateway_limit: int = 64) -> None:
+    def __init__(self, gateway_limit: int = 64, objectives: Objectives = no_objectives) -> None:
         self._models: dict[str, ModelBoard] = {}
+        self._objectives = objectives
         self._nodes: dict[str, CardsObserved] = {}
         self._gateway_limit = gateway_limit
 
@@ -109,6 +119,10 @@ class Board:
                 return name
         return None
 
+    def objectives(self, name: str) -> Sequence[ObjectiveStatus]:
+        """What a model promised, and whether it was kept."""
+        return self._objectives(name)
+
     def replicas(self) -> list[tuple[str, ReplicaStatus]]:
         """(model, replica) of everything observed, by name of the replica."""
         found = [
@@ -135,6 +149,7 @@ class Board:
         facts = Facts(
             declared=entry.declared, now=now, wish=entry.wish, grant=entry.grant, observed=entry.observed,
             levels=levels.get(name), last_start=entry.last_start, start_seconds=entry.start_seconds,
+            objectives=self._objectives(name),
         )  # fmt: skip
         return ModelItem(
             metadata=metadata_of(entry.declared), spec=dict(entry.declared.spec), status=model_status(facts)

@@ -133,6 +133,7 @@ class _Scrape(Collector):
         yield from self._gauges()
         yield from self._replicas()
         yield from self._requests()
+        yield from self._promises()
         yield from self._decisions()
         yield from self._log()
         yield from _readings(self.readings)
@@ -185,6 +186,23 @@ class _Scrape(Collector):
                 merged = _merged([histogram_of(tally) for tally in tallies])
                 family.add_metric([value], merged.cumulative(), merged.sum)
             yield family
+
+    def _promises(self) -> Iterator[Metric]:
+        """Of models with a label of their own: promises of different models do not add up."""
+        both = ["model", "objective"]
+        promised = GaugeMetricFamily("relume_slo_promised", "Share of requests that was promised, 0 to 1.", labels=both)
+        bound = GaugeMetricFamily("relume_slo_seconds", "Within how long.", labels=both)
+        counted = CounterMetricFamily("relume_slo_requests", "Requests counted for a promise.", labels=both)
+        kept = CounterMetricFamily("relume_slo_requests_kept", "Requests that kept it.", labels=both)
+        for model, tally in self.tallies.models.items():
+            for one in tally.promises.kept if self.labels.of(model) != OTHER else ():
+                labels = [model, one.promise.name]
+                promised.add_metric(labels, one.promise.share)
+                counted.add_metric(labels, one.requests)
+                kept.add_metric(labels, one.kept)
+                if one.promise.seconds is not None:
+                    bound.add_metric(labels, one.promise.seconds)
+        yield from (promised, bound, counted, kept)
 
     def _decisions(self) -> Iterator[Metric]:
         decisions = CounterMetricFamily("relume_decisions", "Recorded decisions.", labels=["model"])

@@ -14,6 +14,7 @@ from deploy.api.board import Board, items_in_breaths, levels_of
 from deploy.api.declaring import MAX_FOR, Declarations
 from deploy.api.ports import Explainer, Traffic
 from deploy.api.problem import bad_parameter, refuse, unknown
+from deploy.api.promises import sentence
 from deploy.api.shapes import (
     ApplyResult,
     DeadLetterItem,
@@ -140,7 +141,11 @@ class Decisions:
         explanation = self._explainer.explain(model)
         if explanation is None:
             return ExplainResult(model=model, sentences=["Nothing was decided for this model yet."], facts={})
-        return ExplainResult(model=model, sentences=list(explanation.sentences), facts=dict(explanation.facts))
+        promised = self._board.objectives(model)
+        facts = dict(explanation.facts)
+        if promised:
+            facts["objectives"] = [one.model_dump(by_alias=True) for one in promised]
+        return ExplainResult(model=model, sentences=[*explanation.sentences, *map(sentence, promised)], facts=facts)
 
     async def list_decisions(self, request: web.Request) -> DecisionList:
         """Recorded decisions, newest first."""

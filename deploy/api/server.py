@@ -63,8 +63,8 @@ class AdminServer:
         self._tasks: list[asyncio.Task[None]] = []
         self._runner: web.AppRunner | None = None
         self._lag = LoopLag()
-        self.board = Board()
         self.tallies = Tallies()
+        self.board = Board(objectives=self.tallies.objectives)
         writer = EventWriter("relume/admin", parts.clock)
         self.declarations = Declarations(parts.log, self.board, writer, self._caught_up)
         self._streams = Streams(settings)

@@ -110,6 +110,23 @@ class OverrideShape(Shape):
     by: str = ""
 
 
+class ObjectiveStatus(Shape):
+    """A promise of `spec.slo` beside what was measured since this process began."""
+
+    name: str
+    """``timeToFirstToken.p95``, ``latency.p50``, ``availability``."""
+    promised: float
+    """The share of requests that was promised, 0 to 1."""
+    seconds: float | None
+    """Within how long; null for availability: answered without an error of ours."""
+    requests: int
+    """Requests that were counted."""
+    measured: float | None
+    """The share of them that kept it; null when there was none."""
+    kept: bool | None
+    """Whether that is as much as was promised."""
+
+
 class ModelStatus(Shape):
     """What a model is doing, and why."""
 
@@ -141,6 +158,8 @@ class ModelStatus(Shape):
     last_start: LastStart | None = None
     expected_start_seconds: float | None = None
     """How long the last start that became ready took; null before the first."""
+    objectives: list[ObjectiveStatus] = []
+    """What was promised, and whether it was kept."""
     conditions: list[Condition] = []
 
 

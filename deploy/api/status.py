@@ -11,6 +11,7 @@ from deploy.api.shapes import (
     LastStart,
     ModelState,
     ModelStatus,
+    ObjectiveStatus,
     OverrideShape,
     PhaseTime,
 )
@@ -38,6 +39,7 @@ class Facts:
     last_start: ReplicaStatus | None = None
     start_seconds: float | None = None
     """How long the last start that became ready took."""
+    objectives: Sequence[ObjectiveStatus] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ def model_status(facts: Facts) -> ModelStatus:
         override=_override(facts),
         last_start=start_of(facts.last_start) if facts.last_start else None,
         expected_start_seconds=facts.start_seconds,
+        objectives=list(facts.objectives),
         conditions=_conditions(facts, verdict),
     )
 

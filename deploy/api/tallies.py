@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from deploy.api.promises import Promises
+from deploy.api.shapes import ObjectiveStatus
 from events.envelope import AnyEnvelope
 from events.kinds import KINDS
 from events.types.decisions import WishDecided
@@ -93,6 +95,7 @@ class ModelTally:
     total: Histogram = field(default_factory=lambda: Histogram(DURATION_BOUNDS))
     cold_start: Histogram = field(default_factory=lambda: Histogram(START_BOUNDS))
     sla_missed: int = 0
+    promises: Promises = field(default_factory=Promises)
     windows: dict[tuple[str, int], RequestWindow] = field(default_factory=dict)
     kv_cache_use: dict[str, float] = field(default_factory=dict)
     ready: dict[str, float] = field(default_factory=dict)
@@ -107,7 +110,7 @@ class ModelTally:
         return ModelTally(
             counts=self.counts.copy(), decisions=self.decisions, held=self.held.copy(),
             first_byte=self.first_byte.copy(), total=self.total.copy(), cold_start=self.cold_start.copy(),
-            sla_missed=self.sla_missed, kv_cache_use=dict(self.kv_cache_use),
+            sla_missed=self.sla_missed, kv_cache_use=dict(self.kv_cache_use), promises=self.promises.copy(),
         )  # fmt: skip
 
 
@@ -137,6 +140,11 @@ class Tallies:
             if tally is not None:
                 self._of_model(tally, envelope)
 
+    def objectives(self, model: str) -> Sequence[ObjectiveStatus]:
+        """What a model promised, and whether it was kept."""
+        tally = self.models.get(model)
+        return tally.promises.statuses() if tally else ()
+
     def copy(self) -> Tallies:
         """As they stand now, for a reader in another thread; without models of which nothing happened yet."""
         other = Tallies(self._gateway_limit)
@@ -158,8 +166,8 @@ class Tallies:
     def _declare(self, data: ModelDeclared) -> None:
         if data.deleted:
             self.models.pop(data.model, None)
-        elif data.model not in self.models:
-            self.models[data.model] = ModelTally()
+        else:
+            self.models.setdefault(data.model, ModelTally()).promises.declare(data.spec)
 
     def _of_model(self, tally: ModelTally, envelope: AnyEnvelope) -> None:
         data = envelope.data
@@ -187,6 +195,7 @@ class Tallies:
         tally.held.grow(window.held, old.held if old else None)
         tally.first_byte.grow(window.first_byte, old.first_byte if old else None)
         tally.total.grow(window.total, old.total if old else None)
+        tally.promises.grow(window, old)
         if last is None and len(tally.windows) >= self._gateway_limit:
             del tally.windows[min(tally.windows, key=lambda other: tally.windows[other].ended_at)]
         tally.windows[key] = window

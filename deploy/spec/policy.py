@@ -19,7 +19,8 @@ Percentiles = tuple[tuple[float, Seconds], ...]
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """What the owner of a model promises: shown by `relume explain` and exported as metrics, beside what was measured.
+    """What the owner of a model promises: shown by `relume explain` and exported as metrics, beside what was measured
+    (`deploy/api/promises.py`).
 
     `availability` is a fraction of requests (0.999), None when nothing is promised.
     """
