@@ -135,7 +135,8 @@ def _activation(told: _Told) -> str:
 
 def _backlog(told: _Told) -> str:
     need = ceil(told.level / told.policy.target)
-    return f"The target is {told.target} a replica, so {requests(told.level)} in flight need {replicas(need)}."
+    verb = "needs" if told.level == 1 else "need"
+    return f"The target is {told.target} a replica, so {requests(told.level)} in flight {verb} {replicas(need)}."
 
 
 def _load(told: _Told) -> str:

@@ -11,7 +11,7 @@ import click
 from deploy.cli.commands import command
 from deploy.cli.connection import Connection, Question, segment
 from deploy.cli.failing import Refused
-from deploy.cli.options import complete_models, output, talking
+from deploy.cli.options import Kind, complete_models, output, talking
 from deploy.cli.output import say, show_json
 
 
@@ -71,7 +71,7 @@ def apply(  # noqa: PLR0913 - one parameter an option
 
 
 @command("delete", ("relume delete model llama", "relume delete model llama qwen --ignore-missing"))
-@click.argument("kind", type=click.Choice(["model", "models"]), metavar="model")
+@click.argument("kind", type=Kind(["model", "models"], "model"), metavar="model")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_models)
 @click.option("--ignore-missing", is_flag=True, help="A model that is not declared is no error.")
 @talking

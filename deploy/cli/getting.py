@@ -13,7 +13,7 @@ import click
 from deploy.cli.commands import command
 from deploy.cli.connection import Connection, segment
 from deploy.cli.failing import Refused
-from deploy.cli.options import complete_replicas, output, talking
+from deploy.cli.options import Kind, complete_replicas, output, talking
 from deploy.cli.output import age, number, show_json, show_table, show_yaml, table_text
 
 WATCH_EVERY: Final = 1.0
@@ -34,7 +34,7 @@ KINDS: Final = {
     "relume get models -o json | jq '.items[] | {name: .metadata.name, state: .status.state}'",
     "relume get models -w                   # a line whenever something changed",
 ))  # fmt: skip
-@click.argument("kind", type=click.Choice(list(KINDS)), metavar="models|replicas|decisions")
+@click.argument("kind", type=Kind(list(KINDS)), metavar="models|replicas|decisions")
 @click.argument("name", required=False, shell_complete=complete_replicas)
 @click.option("--model", help="Only this model's replicas or decisions.")
 @click.option("-w", "--watch", is_flag=True, help="Go on, and print what changed.")

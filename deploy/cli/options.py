@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,23 @@ def _target(given: dict[str, Any]) -> Target:
     if key is not None and certificate is None:
         raise click.UsageError("--key needs --cert")
     return Target(url=given.pop("admin"), token=token or "", ca=given.pop("ca"), certificate=certificate, key=key)
+
+
+class Kind(click.Choice[str]):
+    """What a command is about. A wrong one is answered with what to type."""
+
+    def __init__(self, kinds: Sequence[str], only: str = "") -> None:
+        super().__init__(kinds)
+        self._only = only
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        """``relume describe llama`` lacks the word ``model``; ``relume get modles`` has it wrong."""
+        if self._only:
+            return f"{value!r} is not {self._only!r}; write: {ctx.command_path if ctx else '...'} {self._only} {value}"
+        near = difflib.get_close_matches(str(value), self.choices, n=1)
+        return f"there are no {value!r}; " + (
+            f"did you mean {near[0]}?" if near else f"one of {', '.join(self.choices)}"
+        )
 
 
 def output(*forms: str) -> Callable[[Function], Function]:

@@ -32,6 +32,12 @@ _TOLD = (FolderInUse, FolderUnusable, InventoryFailed, StaleProcessesRemain, Spe
 """What the user can mend: told in a sentence, without a traceback."""
 
 
+_NO_PORT = {
+    errno.EADDRINUSE: "is taken by another program", errno.EADDRNOTAVAIL: "is not an address of this machine",
+    errno.EACCES: "may not be used by this user",
+}  # fmt: skip
+
+
 def run(settings: Settings, files: Sequence[str]) -> int:
     """Run until SIGTERM or SIGINT (exit code 0), or until it cannot go on (1). A second signal ends it at once."""
     set_up_logging(settings)
@@ -55,9 +61,9 @@ async def _main(settings: Settings, models: Sequence[Model], folder: DataFolder)
     except _TOLD as error:
         return _refuse(error)
     except OSError as error:
-        if error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES):
-            return _refuse(error, "choose other ports with --gateway-port and --admin-port, or 0 for free ones")
-        raise
+        if error.errno not in _NO_PORT:
+            raise
+        return _refuse(no_port(error, settings))
 
 
 async def _live(relume: Relume, settings: Settings, models: Sequence[Model]) -> int:
@@ -79,7 +85,8 @@ async def _live(relume: Relume, settings: Settings, models: Sequence[Model]) -> 
             await asyncio.wait({broken, asked}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         asked.cancel()
-        _log.info("shutting down; running answers have %.0f s", settings.drain_bound)
+        if broken is not None:
+            _log.info("shutting down; running answers have %.0f s", settings.drain_bound)
         await relume.stop(Seconds(settings.drain_bound))
     if broken is not None and not ended.is_set():
         _log.critical("a part of relume failed", exc_info=broken.exception())
@@ -98,7 +105,25 @@ def _on_signal(ended: asyncio.Event, number: int) -> None:
     ended.set()
 
 
-def _refuse(error: Exception, remedy: str = "") -> int:
+def no_port(error: OSError, settings: Settings) -> OSError:
+    """A failure to listen, in a sentence: which of the two ports, why, and which option to change."""
+    ports = {
+        "gateway": (settings.gateway_host, settings.gateway_port),
+        "admin": (settings.admin_host, settings.admin_port),
+    }
+    # asyncio tells the address in the text only: ('127.0.0.1', 8080), or with two numbers more for IPv6.
+    role = next(
+        (role for role, (_, port) in ports.items() if f"', {port})" in str(error) or f"', {port}," in str(error)), ""
+    )
+    if not role:
+        return OSError(f"{error}; choose other ports with --gateway-port and --admin-port, or 0 for free ones")
+    host, port = ports[role]
+    why = _NO_PORT[error.errno or 0]
+    option = f"--{role}-host" if error.errno == errno.EADDRNOTAVAIL else f"--{role}-port, or 0 for any free one"
+    return OSError(f"the {role} port, {host}:{port}, {why}; choose another with {option}")
+
+
+def _refuse(error: Exception) -> int:
     text = "\n".join(str(problem) for problem in error.problems) if isinstance(error, SpecRefused) else str(error)
-    sys.stderr.write(f"relume: {text}{f'; {remedy}' if remedy else ''}\n")
+    sys.stderr.write(f"relume: {text}\n")
     return 1

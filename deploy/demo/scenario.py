@@ -98,8 +98,8 @@ class Story:
         try:
             cold = await self._wake(clock)
             warm = await self._warm()
-            burst = await self._burst(clock)
-            why = {"Why it grew": await self._explain(admin_url)}
+            burst, grown = await asyncio.gather(self._burst(clock), self._why_grown(admin_url))
+            why = {"Why it grew": grown} if grown else {}
             to_zero = await self._rest(clock)
             why["Why it went to zero"] = await self._explain(admin_url)
         finally:
@@ -178,6 +178,11 @@ class Story:
         while True:
             self._teller.level(await self._watch.status())
             await asyncio.sleep(0.5)
+
+    async def _why_grown(self, admin_url: str) -> list[str]:
+        """The explanation right after more than one replica was wished for; later ones tell other decisions."""
+        more = await self._watch.until(lambda status: (status["wish"] or 0) > 1, BURST_SECONDS)
+        return await self._explain(admin_url) if more else []
 
     async def _explain(self, admin_url: str) -> list[str]:
         async with self._session.get(f"{admin_url}/v1alpha1/models/{MODEL}/explain") as response:

@@ -110,6 +110,7 @@ def test_bench_is_handed_its_arguments(relume: Relume, monkeypatch: pytest.Monke
     assert "make bench" in ran.err
     monkeypatch.undo()
     (tmp_path / "bench.py").write_text("import sys; sys.exit(4 if sys.argv[1:] == ['--help', 'x'] else 5)")
+    monkeypatch.chdir(tmp_path)  # `python -m` looks here first: not at the real one
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert relume("bench", "--help", "x").code == 4
@@ -128,3 +129,19 @@ def test_completion_offers_names_of_the_running_relume(live: LiveAdmin) -> None:
         assert done.stderr == ""
         offered.append(done.stdout.split())
     assert offered == [["plain,echo"], []]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("get", "modles"), "did you mean models?"), (("get", "foo"), "one of models"),
+        (("describe", "echo"), "write: relume describe model echo"),
+        (("delete", "echo"), "write: relume delete model echo"),
+        (("scale", "echo", "many"), "write 0 to 10000, or auto"),
+    ],
+)  # fmt: skip
+def test_wrong_words_are_answered_with_right_ones(relume: Relume, arguments: tuple[str, ...], says: str) -> None:
+    """Wrong use, exit code 2, and what to type instead."""
+    ran = relume(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert says in ran.err
