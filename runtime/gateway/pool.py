@@ -79,7 +79,8 @@ class UpstreamPool:
         now = self._clock.now()
         connection.idle_since = now
         waiting.append(connection)
-        self._wheel.wake_by(self, now + self._settings.upstream_idle)
+        if not self.wake_slot:  # else it wakes in time: whoever waits already is older
+            self._wheel.wake_by(self, now + self._settings.upstream_idle)
 
     def opened(self, connection: UpstreamConnection) -> None:
         """It is open."""
