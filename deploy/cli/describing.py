@@ -10,7 +10,7 @@ import click
 from deploy.cli.commands import command
 from deploy.cli.connection import Connection, segment
 from deploy.cli.failing import Refused
-from deploy.cli.options import complete_models, output, talking
+from deploy.cli.options import Kind, complete_models, output, talking
 from deploy.cli.output import age, note, number, replicas, seconds, show_json, table_text
 
 DECISIONS: Final = 5
@@ -22,7 +22,7 @@ _COLOURS: Final = {"Ready": "green", "Starting": "yellow", "Draining": "yellow",
 
 
 @command("describe", ("relume describe model llama", "relume describe model llama -o json"))
-@click.argument("kind", type=click.Choice(["model", "models"]), metavar="model")
+@click.argument("kind", type=Kind(["model", "models"], "model"), metavar="model")
 @click.argument("name", shell_complete=complete_models)
 @output("text", "json")
 @talking
