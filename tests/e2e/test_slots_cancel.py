@@ -153,6 +153,23 @@ async def test_a_client_that_leaves_the_queue(relume: Running) -> None:
     assert "left-the-queue" not in stats["ids"]
 
 
+async def test_a_client_that_gives_up_and_tries_again(relume: Running) -> None:
+    """OpenAI's client times out and retries by itself while its request is held: the engine runs it once."""
+    slot = asyncio.create_task(relume.chat("streams", max_tokens=50))
+    await relume.until(levels(1, 0), "streams")
+    async with asynchronous(relume, max_retries=5, timeout=0.5) as client:
+        raw = await client.chat.completions.with_raw_response.create(
+            model="streams", messages=HELLO, max_tokens=1, extra_headers={"x-request-id": "impatient"}
+        )
+    assert raw.retries_taken >= 2
+    assert (await slot).status == 200
+    await reached(relume, raw.retries_taken, request="impatient", ending="client_left", replica=None)
+    await reached(relume, 1, request="impatient", status=200)
+    (stats,) = await stats_of(relume, "streams", ids=1000)
+    assert stats["ids"].count("impatient") == 1
+    assert (stats["duplicates"], stats["oversold"]) == (0, 0)
+
+
 @pytest.mark.needs("model")
 async def test_llamacpp_with_clients_that_leave(relume: Running) -> None:
     """llama.cpp frees the slot of a stream whose client leaves; a whole answer keeps it, and the lease, to its end."""
@@ -193,3 +210,42 @@ async def test_llamacpp_with_clients_that_leave(relume: Running) -> None:
     assert int(answer.headers["x-relume-held-ms"]) > 0
     await relume.until(levels(0, 0), "smollm2", WITHIN)
     assert not await busy()
+
+
+@pytest.mark.needs("model")
+async def test_llamacpp_is_never_sent_more_than_its_slots(relume: Running) -> None:
+    """While half of the clients leave, nothing ever waits inside llama.cpp: its count of deferred requests is 0."""
+    assert (await relume.apply(llamacpp("small", slots=2)))[0] == 200
+    assert (await relume.chat("small", max_tokens=1)).status == 200
+    (address,) = await addresses_of(relume, "small")
+    deferred: list[float] = []
+
+    async def watch() -> None:
+        while True:
+            async with relume.session.get(f"http://{address}/metrics") as answer:
+                lines = (await answer.text()).splitlines()
+            deferred.extend(float(line.split()[1]) for line in lines if line.startswith("llamacpp:requests_deferred "))
+            await asyncio.sleep(0.02)
+
+    async def ask(number: int) -> int:
+        body = {"model": "small", "prompt": "x", "max_tokens": 12, "stream": number % 4 < 2, "ignore_eos": True}
+        patience = 0.1 + 0.1 * number if number % 2 else None
+        try:
+            async with (
+                asyncio.timeout(patience),
+                relume.session.post(f"{relume.gateway}/v1/completions", json=body) as answer,
+            ):
+                await answer.read()
+                return answer.status
+        except TimeoutError:
+            return 0
+
+    watching = asyncio.create_task(watch())
+    statuses = await asyncio.gather(*(ask(number) for number in range(16)))
+    await relume.until(levels(0, 0), "small")
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+    assert set(statuses[::2]) == {200}
+    assert set(statuses[1::2]) <= {0, 200}
+    assert len(deferred) >= 3
+    assert set(deferred) == {0.0}
