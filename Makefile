@@ -62,7 +62,7 @@ lock: setup  ## lock the dependencies anew, with versions and hashes
 	$(BIN)/python -m pip install --quiet "uv>=0.13"
 	UV="$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header"; \
 	$$UV pyproject.toml --output-file requirements/runtime.txt; \
-	$$UV pyproject.toml --extra llamacpp --group test --group lint --group build --output-file requirements/dev.txt
+	$$UV pyproject.toml --extra llamacpp --extra kafka --group test --group lint --group build --output-file requirements/dev.txt
 
 wheel: setup  ## build the wheel into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from events.clock import Clock, SimulatedClock
 from events.envelope import AnyEnvelope
@@ -64,6 +65,24 @@ async def until_caught_up(subscription: Subscription) -> list[Record]:
         found += batch.records
         if batch.caught_up:
             return found
+
+
+async def until_assigned(subscription: Subscription) -> set[tuple[str, int]]:
+    """The partitions that the first batch that tells of any says have come."""
+    return set(await _first(subscription, lambda batch: batch.assigned))
+
+
+async def until_revoked(subscription: Subscription) -> set[tuple[str, int]]:
+    """The partitions that the first batch that tells of any says are gone."""
+    return set(await _first(subscription, lambda batch: batch.revoked))
+
+
+async def _first(
+    subscription: Subscription, told: Callable[[Batch], tuple[tuple[str, int], ...]]
+) -> tuple[tuple[str, int], ...]:
+    while True:
+        if places := told(await next_batch(subscription)):
+            return places
 
 
 def ids(records: list[Record]) -> list[str]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.demo.model import cached_path
+from tests.support import kafka_broker
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,6 +42,11 @@ NEEDS: dict[str, Need] = {
         there=(traces_folder() / "AzureLLMInferenceTrace_code.csv").is_file,
         purpose="replays of public traces",
         remedy="set RELUME_TRACES to the folder that holds AzureLLMInferenceTrace_code.csv",
+    ),
+    "kafka": Need(
+        there=kafka_broker.there,
+        purpose="tests on a real Apache Kafka",
+        remedy="install Java 17 or newer and Maven (java, mvn), and relume[kafka]",
     ),
     "linux": Need(
         there=lambda: Path("/proc/self/status").exists(),

@@ -1,0 +1,134 @@
+"""Clients of kafka-python, made from the settings; and the admin client in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.errors import AuthorizationError, KafkaError, SaslAuthenticationFailedError
+from tenacity import Retrying, retry_if_exception, stop_after_delay, stop_when_event_set, wait_exponential_jitter
+from tenacity import sleep_using_event as sleeping_with
+
+from events.adapters.kafka.settings import KafkaSettings
+from events.log import LogClosed, LogUnavailable
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+FIRST_WAIT: Final = 0.05  # seconds before a failed call is tried again; doubled up to LONGEST_WAIT
+LONGEST_WAIT: Final = 1.0
+
+_NOISY: Final = ("kafka.net", "kafka.cluster", "kafka.conn", "kafka.client", "kafka.coordinator", "kafka.consumer",
+                 "kafka.producer")  # fmt: skip
+
+
+def quieten() -> None:
+    """kafka-python says at length what we say once (the brokers are away), as errors and with tracebacks."""
+    for name in _NOISY:
+        if logging.getLogger(name).level == logging.NOTSET:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def make_producer(settings: KafkaSettings) -> KafkaProducer:
+    """Connect; KafkaError when no broker answers within 5 s."""
+    return KafkaProducer(**settings.producing())
+
+
+def make_consumer(settings: KafkaSettings) -> KafkaConsumer:
+    """Connect; partitions are assigned by hand."""
+    return KafkaConsumer(**settings.consuming())
+
+
+def make_member(settings: KafkaSettings, group: str) -> KafkaConsumer:
+    """Connect; to become a member of a group, subscribe."""
+    return KafkaConsumer(**settings.grouping(group), partition_assignment_strategy=[CooperativeStickyAssignor])
+
+
+def make_admin(settings: KafkaSettings) -> KafkaAdminClient:
+    """Connect."""
+    options = settings.common()
+    del options["metrics_enabled"]  # it knows no such option
+    return KafkaAdminClient(**options)
+
+
+def passes(error: BaseException) -> bool:
+    """Whether trying again may help: the brokers are away, restart, or elect. Wrong credentials do not get right."""
+    if isinstance(error, AuthorizationError | SaslAuthenticationFailedError):
+        return False
+    return isinstance(error, OSError) or (isinstance(error, KafkaError) and bool(error.retriable))
+
+
+def told(settings: KafkaSettings, error: BaseException) -> str:
+    """An error of the client in a sentence."""
+    return f"Kafka at {','.join(settings.servers)}: {type(error).__name__.removesuffix('Error')}: {error}"
+
+
+class Admin:
+    """The admin client in its thread. Work is done in order; what fails in passing is tried again, within bounds."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._closing = threading.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="relume-kafka-admin")
+        self._client: KafkaAdminClient | None = None
+
+    def submit(self, work: Callable[[KafkaAdminClient], T], within: float) -> Future[T]:
+        """Do it in the thread, for at most about `within` seconds. The future raises LogUnavailable or LogClosed."""
+        try:
+            return self._thread.submit(self._attempt, work, within)
+        except RuntimeError as error:  # the thread has been shut down
+            raise LogClosed("the log is closed") from error
+
+    async def call(self, work: Callable[[KafkaAdminClient], T], within: float | None = None) -> T:
+        """Do it in the thread and wait."""
+        bound = self._settings.request_timeout if within is None else within
+        return await asyncio.wrap_future(self.submit(work, bound))
+
+    def close(self) -> None:
+        """Give up what is under way; waits for nothing."""
+        self._closing.set()
+        try:
+            self._thread.submit(self._drop)
+        except RuntimeError:  # closed before
+            return
+        self._thread.shutdown(wait=False)
+
+    def _attempt(self, work: Callable[[KafkaAdminClient], T], within: float) -> T:
+        tries = Retrying(
+            stop=stop_after_delay(within) | stop_when_event_set(self._closing),
+            wait=wait_exponential_jitter(multiplier=FIRST_WAIT, max=LONGEST_WAIT, jitter=FIRST_WAIT),
+            retry=retry_if_exception(passes),
+            sleep=sleeping_with(self._closing),
+            reraise=True,
+        )
+        try:
+            answer: T = tries(self._once, work)
+        except (KafkaError, OSError) as error:
+            if self._closing.is_set():
+                raise LogClosed("the log is closed") from error
+            raise LogUnavailable(told(self._settings, error)) from error
+        return answer
+
+    def _once(self, work: Callable[[KafkaAdminClient], T]) -> T:
+        if self._client is None:
+            self._client = make_admin(self._settings)
+        try:
+            return work(self._client)
+        except (KafkaError, OSError):
+            self._drop()  # a client that saw a broker die may stay confused; a new one costs 20 ms
+            raise
+
+    def _drop(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            try:
+                client.close()
+            except (KafkaError, OSError) as error:
+                logger.debug("closing an admin client: %s", error)

@@ -1,0 +1,304 @@
+"""The log on Apache Kafka: what several processes share.
+
+*Durable.* An append returns when all in-sync replicas of its partitions have it: with replication 3 and
+``min.insync.replicas=2`` it survives the loss of a broker; with one broker it survives ``kill -9`` of it, and what a
+power cut may take is up to the broker's disk settings.
+
+*All or none* holds for what cannot be written at all (no event, too large). An append that fails with LogUnavailable
+may have been written in part or in whole: the same events appended again are the same events.
+
+*Once.* Events appended again in one process within the last `KNOWN` are not written again; whatever stands in the log
+twice (after a producer was made anew, or from another process) readers deliver once, within `opening.SEEN` events.
+
+*Order.* Appends of one process keep their order in a partition, and so do offers; appends overtake waiting offers.
+
+*Brokers away.* Appends raise LogUnavailable after `append_timeout`; offers wait up to `offer_bound`, then are dropped
+and counted; readers stand still; all go on by themselves. The loop never waits for a client: each has its own thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Final, Self
+
+from events.adapters.counters import Counters
+from events.adapters.kafka.client import Admin, quieten
+from events.adapters.kafka.follower import AllFollower, Plan
+from events.adapters.kafka.member import Member
+from events.adapters.kafka.opening import Opener, Reading
+from events.adapters.kafka.outgoing import Append
+from events.adapters.kafka.places import lags
+from events.adapters.kafka.producer import CLOSING, Producer
+from events.adapters.kafka.reader import Reader
+from events.adapters.kafka.settings import KafkaSettings
+from events.adapters.kafka.subscription import KafkaSubscription
+from events.adapters.kafka.tender import Tender
+from events.adapters.kafka.topics import check_topics, common_partitions, create_topics, problems_of
+from events.adapters.kafka.window import Window
+from events.adapters.store import Place
+from events.clock import Clock
+from events.codec import BinaryEvent, Ignored, Rejected
+from events.envelope import AnyEnvelope
+from events.intake import take_in
+from events.log import LogClosed, LogCorrupt, LogStats, LogUnavailable, Position, Query, Record, Start, Subscription
+from events.payload import kind_of
+
+KNOWN: Final = 20_000
+"""Appended events that are known again in this process."""
+
+_Answer = asyncio.Future[tuple[Position, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaLogStats(LogStats):
+    """What only this log counts, besides. `rejected` and `ignored` are those that this process tended."""
+
+    repeated: int = 0
+    """Stood in the log twice; delivered to each reader once."""
+    strays: int = 0
+    """Of foreign producers, under another key or in another partition; appended again where they belong."""
+    stale: int = 0
+    """Strays of news that were too old to be put right."""
+    producers_remade: int = 0
+    """Producers thrown away because a delivery failed."""
+
+
+class KafkaEventLog:
+    """See `events.log.EventLog`. An async context manager; or call `open` and `close`. Belongs to one loop."""
+
+    def __init__(self, settings: KafkaSettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._admin = Admin(settings)
+        self._partitions: dict[str, int] = {}
+        self._producer: Producer | None = None
+        self._reader: Reader | None = None
+        self._tender: Tender | None = None
+        self._counters = Counters()
+        self._repeated = self._remade = 0
+        self._known: Window[Position | tuple[_Answer, int]] = Window(KNOWN)
+        self._answers: dict[int, _Answer] = {}
+        self._tokens = itertools.count()
+        self._subscriptions: set[KafkaSubscription] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._open = False
+
+    async def open(self) -> None:
+        """Connect, create or check the topics. Raises LogUnavailable, and LogCorrupt for topics that are not fit."""
+        quieten()
+        self._loop = asyncio.get_running_loop()
+        try:
+            self._partitions = await self._prepare()
+        except BaseException:
+            self._admin.close()
+            raise
+        self._producer = Producer(self._settings, self._partitions, self._tell)
+        self._producer.start()
+        self._reader = Reader(self._settings, self._admin, self._partitions)
+        self._open = True
+        if self._settings.tend:
+            self._tender = Tender(self._partitions, self._clock)
+            self._tender.start(self.append, self._follow)
+
+    async def close(self) -> None:
+        """Write what waits, end subscriptions, disconnect. Calls after this raise LogClosed."""
+        if not self._open:
+            return
+        self._open = False
+        assert self._producer is not None
+        assert self._reader is not None
+        if self._tender is not None:
+            await self._tender.stop()
+        self._producer.stop()
+        closing = [subscription.close() for subscription in list(self._subscriptions)]
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._producer.closed)), CLOSING + 5)
+        await asyncio.gather(*closing)
+        self._take()
+        self._admin.close()
+        self._reader.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def append(self, events: Sequence[AnyEnvelope]) -> tuple[Position, ...]:
+        """See the port and this module. Also raises Unencodable, for an event that is no event or too large."""
+        for event in events:
+            kind_of(event.data)
+        producer = self._check_open()
+        answer: _Answer = asyncio.get_running_loop().create_future()
+        new: list[AnyEnvelope] = []
+        found = [self._find(event, answer, new) for event in events]
+        if new:
+            await self._submit(producer, answer, Append(next(self._tokens), tuple(new)))
+        return tuple([await self._position(one) for one in found])
+
+    def offer(self, envelope: AnyEnvelope) -> bool:
+        """See the port."""
+        if not self._open or self._producer is None or not self._producer.offer(envelope):
+            self._counters.dropped += 1
+            return False
+        self._counters.offered += 1
+        return True
+
+    async def append_raw(self, topic: str, raw: BinaryEvent) -> Position | Ignored | Rejected:
+        """Take in a foreign producer's CloudEvent (see `events.intake`) that came by another way than Kafka."""
+        found = await take_in(self.append, topic, raw, self._clock.now())
+        self._counters.ignored += isinstance(found, Ignored)
+        self._counters.rejected += isinstance(found, Rejected)
+        return found
+
+    async def read(self, query: Query) -> AsyncIterator[Record]:
+        """See the port. Events before the call are read; what is appended meanwhile may be missing."""
+        self._check_open()
+        assert self._reader is not None
+        async for record in self._reader.read(query, self._count_repeated):
+            yield record
+
+    def subscribe(self, topics: Sequence[str], start: Start, group: str | None = None) -> Subscription:
+        """See the port. A topic that does not exist never gives anything."""
+        self._check_open()
+        if start.at == "time" and start.time is None:
+            raise ValueError("Start(at='time') needs a time")
+        plan = Plan(tuple(dict.fromkeys(map(str, topics))), self._partitions, start, group)
+        return self._follow(plan, Reading(self._partitions, self._count_repeated))
+
+    async def lag(self, group: str) -> Mapping[Place, int]:
+        """See the port."""
+        self._check_open()
+        return await self._admin.call(lambda client: lags(client, group))
+
+    def stats(self) -> KafkaLogStats:
+        """Counts since the log was opened."""
+        depth = 0 if self._producer is None else self._producer.depth()
+        tending = self._tender
+        counts = asdict(self._counters.stats(depth))
+        if tending is None:
+            return KafkaLogStats(**counts, repeated=self._repeated, producers_remade=self._remade)
+        counts["rejected"] += tending.opener.rejected
+        counts["ignored"] += tending.opener.ignored
+        return KafkaLogStats(
+            **counts, repeated=self._repeated, producers_remade=self._remade,
+            strays=tending.opener.strays, stale=tending.opener.stale,
+        )  # fmt: skip
+
+    # Inside.
+
+    async def _prepare(self) -> dict[str, int]:
+        """Make sure of the topics; how many partitions each has."""
+        within = self._settings.open_timeout
+        reports = await self._admin.call(check_topics, within)
+        if self._settings.create_topics and any(report.partitions is None for report in reports):
+            await self._admin.call(lambda client: create_topics(client, self._settings, reports), within)
+            reports = await self._admin.call(check_topics, within)
+        problems = problems_of(reports)
+        if problems or common_partitions(reports) is None:
+            raise LogCorrupt(f"topics at {','.join(self._settings.servers)} are not fit: {'; '.join(problems)}")
+        return {report.name: report.partitions for report in reports if report.partitions is not None}
+
+    def _check_open(self) -> Producer:
+        if not self._open or self._producer is None:
+            raise LogClosed("the log is not open")
+        if self._producer.closed.done():
+            raise LogUnavailable("the producer stopped; see its error")
+        return self._producer
+
+    def _find(
+        self, event: AnyEnvelope, answer: _Answer, new: list[AnyEnvelope]
+    ) -> Position | tuple[_Answer, int]:  # fmt: skip
+        """Where an event stands, or which append will say; one that is not known yet joins `new`."""
+        ident = (event.source, event.id)
+        known = self._known.get(ident)
+        if known is not None:
+            self._counters.duplicates += 1
+            return known
+        place = (answer, len(new))
+        self._known.put(ident, place)
+        new.append(event)
+        return place
+
+    async def _submit(self, producer: Producer, answer: _Answer, append: Append) -> None:
+        """Append and wait; what failed is known no longer, so that it may be appended again."""
+        error: Exception = LogUnavailable(f"not durable within {self._settings.append_timeout} s")
+        if not producer.submit(append):
+            error = LogUnavailable(f"{producer.depth()} events wait to be written; no more may")
+            self._forget(append, answer, error)
+            raise error
+        self._answers[append.token] = answer
+        try:
+            async with asyncio.timeout(self._settings.append_timeout):
+                positions = await asyncio.shield(answer)
+        except TimeoutError:
+            raise error from None
+        except Exception as failed:
+            error = failed
+            raise
+        else:
+            for event, position in zip(append.events, positions, strict=True):
+                self._known.put((event.source, event.id), position)
+        finally:
+            del self._answers[append.token]
+            if not answer.done() or answer.cancelled() or answer.exception() is not None:
+                append.abandoned = True
+                self._forget(append, answer, error)
+
+    def _forget(self, append: Append, answer: _Answer, error: Exception) -> None:
+        for event in append.events:
+            self._known.forget((event.source, event.id))
+        if not answer.done():  # others may wait for the same events
+            answer.set_exception(error)
+            answer.exception()  # and if nobody does, nobody need be told
+
+    async def _position(self, found: Position | tuple[_Answer, int]) -> Position:
+        """Of an event that another append may still be writing."""
+        if isinstance(found, Position):
+            return found
+        answer, index = found
+        return (await asyncio.shield(answer))[index]
+
+    def _follow(self, plan: Plan, opener: Opener) -> KafkaSubscription:
+        subscription = KafkaSubscription(plan.topics, plan.group, self._subscriptions.discard)
+        make = AllFollower if plan.group is None else Member
+        follower = make(self._settings, self._admin, plan, opener, subscription.deliver)
+        self._check_open().gate(follower.begun)
+        self._subscriptions.add(subscription)
+        subscription.follow(follower)
+        return subscription
+
+    def _count_repeated(self) -> None:
+        """Called in readers' threads; a count that is short by one now and then harms nobody."""
+        self._repeated += 1
+
+    def _tell(self) -> None:
+        """Called in the producer's threads."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop was closed before the log: nobody is left to tell
+                self._loop.call_soon_threadsafe(self._take)
+
+    def _take(self) -> None:
+        if self._producer is None:
+            return
+        outcome = self._producer.take()
+        counters = self._counters
+        counters.appended += outcome.appended
+        counters.commits += outcome.groups
+        counters.rejected += outcome.unencodable
+        counters.dropped += outcome.lost
+        counters.failures += outcome.remade
+        self._remade += outcome.remade
+        for token, found in outcome.answers:
+            answer = self._answers.get(token)
+            if answer is None or answer.done():  # the appender left
+                continue
+            if isinstance(found, Exception):
+                answer.set_exception(found)
+            else:
+                answer.set_result(found)

@@ -1,0 +1,128 @@
+"""The loop's side of a subscription: what the client's thread delivered, batch by batch."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from events.adapters.kafka.follower import Delivery, Follower
+from events.adapters.kafka.member import Member
+from events.adapters.store import Place
+from events.log import Batch, LogClosed, Position, Record
+
+logger = logging.getLogger(__name__)
+
+CLOSING: Final = 5.0
+"""Longest wait, in seconds, for a client's thread to end; a group that is left in order goes on at once."""
+
+
+class KafkaSubscription:
+    """See `events.log.Subscription`. Iterated by one task at a time."""
+
+    def __init__(self, topics: tuple[str, ...], group: str | None, leave: Callable[[KafkaSubscription], None]) -> None:
+        self.topics = topics
+        self.group = group
+        self._leave = leave
+        self._loop = asyncio.get_running_loop()
+        self._follower: Follower | None = None
+        self._deliveries: deque[Delivery] = deque()
+        self._held: set[Place] = set()
+        self._closed = False
+        self._waiting: asyncio.Future[None] | None = None
+
+    def follow(self, follower: Follower) -> None:
+        """Begin."""
+        self._follower = follower
+        follower.start()
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Called in the client's thread; RuntimeError when the loop is gone."""
+        self._loop.call_soon_threadsafe(self._take, delivery)
+
+    def __aiter__(self) -> AsyncIterator[Batch]:
+        return self
+
+    async def __anext__(self) -> Batch:
+        while not self._closed:
+            if self._deliveries:
+                return self._batch(self._deliveries.popleft())
+            self._waiting = self._loop.create_future()
+            try:
+                await self._waiting
+            finally:
+                self._waiting = None
+        raise StopAsyncIteration
+
+    async def commit(self, positions: Sequence[Position]) -> None:
+        """See the port. Also raises LogUnavailable, when the brokers did not take it in time: it may count or not."""
+        if self.group is None:
+            raise ValueError("only subscriptions with a group commit")
+        if self._closed:
+            raise LogClosed("the subscription is closed")
+        assert isinstance(self._follower, Member)
+        offsets: dict[Place, int] = {}
+        for position in positions:
+            place = (position.topic, position.partition)
+            if place in self._held:
+                offsets[place] = max(offsets.get(place, 0), position.offset + 1)
+        if offsets:
+            await asyncio.wrap_future(self._follower.commit(offsets))
+
+    async def close(self) -> None:
+        """See the port."""
+        self.end()
+        assert self._follower is not None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSING):
+                await asyncio.shield(asyncio.wrap_future(self._follower.ended))
+
+    def end(self) -> None:
+        """End the iteration and the thread; waits for neither."""
+        if not self._closed:
+            self._closed = True
+            self._deliveries.clear()
+            self._wake()
+            self._leave(self)
+            if self._follower is not None:
+                self._follower.stop()
+
+    # Inside.
+
+    def _take(self, delivery: Delivery) -> None:
+        if self._closed:
+            return
+        self._held.update(delivery.assigned)
+        self._held.difference_update(delivery.revoked)
+        if delivery.revoked:
+            self._drop_revoked()
+        self._deliveries.append(delivery)
+        self._wake()
+
+    def _drop_revoked(self) -> None:
+        """What waits of places that are gone is their new owner's."""
+        kept: deque[Delivery] = deque()
+        for delivery in self._deliveries:
+            records = tuple(record for record in delivery.records if _place(record) in self._held)
+            self._took(len(delivery.records) - len(records))
+            kept.append(Delivery(records, delivery.assigned, delivery.revoked, delivery.caught_up))
+        self._deliveries = kept
+
+    def _batch(self, delivery: Delivery) -> Batch:
+        self._took(len(delivery.records))
+        return Batch(delivery.records, delivery.assigned, delivery.revoked, delivery.caught_up)
+
+    def _took(self, count: int) -> None:
+        if count and self._follower is not None:
+            self._follower.taken(count)
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+
+def _place(record: Record) -> Place:
+    return record.position.topic, record.position.partition
