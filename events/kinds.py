@@ -50,7 +50,7 @@ KINDS: Final[dict[type[Any], Kind]] = {}
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def value(cls: type[T]) -> type[T]:
     """A part of an event: a frozen, slotted, keyword-only dataclass whose fields travel in camelCase."""
-    cls.__pydantic_config__ = _CONFIG  # type: ignore[attr-defined]
+    cls.__pydantic_config__ = _CONFIG  # type: ignore[attr-defined]  # where pydantic looks for it
     return dataclass(frozen=True, slots=True, kw_only=True)(cls)
 
 

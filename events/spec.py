@@ -35,7 +35,7 @@ def _duration(raw: Any) -> Any:
     if isinstance(raw, str):
         return parse_duration(raw)
     if isinstance(raw, bool) or not isinstance(raw, (int, float)):
-        raise ValueError(f"{raw!r} is not a duration; write a number and a unit, such as 500ms, 90s, 5m, 1h30m")  # noqa: TRY004
+        raise ValueError(f"{raw!r} is not a duration; write a number and a unit, such as 500ms, 90s, 5m, 1h30m")  # noqa: TRY004 - pydantic reports ValueErrors
     if raw == 0:
         return 0.0
     raise ValueError(f"{raw!r} has no unit; write {raw}s for seconds")
@@ -45,7 +45,7 @@ def _quantity(raw: Any) -> Any:
     if isinstance(raw, str):
         return parse_quantity(raw)
     if isinstance(raw, bool) or not isinstance(raw, int):
-        raise ValueError(f"{raw!r} is not a quantity; write a number and a unit, such as 512Mi, 16Gi, 2G")  # noqa: TRY004
+        raise ValueError(f"{raw!r} is not a quantity; write a number and a unit, such as 512Mi, 16Gi, 2G")  # noqa: TRY004 - pydantic reports ValueErrors
     return raw
 
 

@@ -15,6 +15,7 @@ from rich.table import Column
 from deploy.cli.connection import Connection, segment
 from deploy.cli.failing import Refused
 from deploy.cli.output import moment, seconds
+from events.clock import SystemClock
 
 LOOK_EVERY: Final = 0.25
 """Seconds between two looks: for eyes; nothing is decided on it."""
@@ -26,7 +27,8 @@ Show = Callable[[str, Status], None]
 def wait_until_settled(connection: Connection, names: Sequence[str], timeout: float) -> None:
     """Return when each model is ready with its least replicas, or at zero where it may be; Refused when one fails."""
     waiting = list(dict.fromkeys(names))
-    end = time.perf_counter() + timeout
+    clock = SystemClock()
+    end = clock.now() + timeout
     with _display() as show:
         while waiting:
             for name in list(waiting):
@@ -34,7 +36,7 @@ def wait_until_settled(connection: Connection, names: Sequence[str], timeout: fl
                 show(name, item["status"])
                 if settled(item):
                     waiting.remove(name)
-            if waiting and time.perf_counter() >= end:
+            if waiting and clock.now() >= end:
                 raise Refused(
                     f"not settled within {seconds(timeout)}: {', '.join(waiting)}",
                     remedy=f"relume describe model {waiting[0]}",

@@ -47,8 +47,6 @@ class Log(EventLog, Protocol):
 
 
 Factory = Callable[..., Awaitable[Log]]
-
-
 KAFKA = pytest.param("kafka", marks=[pytest.mark.needs("kafka"), pytest.mark.slow])
 
 
