@@ -43,8 +43,8 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ProblemError:
 
 def bad_parameter(name: str, value: str, rule: str) -> ProblemError:
     """400 about one query parameter."""
-    field = FieldProblem(path=name, value=value, rule=rule, remedy=f"write {name} as: {rule}")
-    return refuse(HTTPStatus.BAD_REQUEST, "bad-parameter", f"{name}={value!r}: {rule}", fields=[field])
+    field = FieldProblem(path=name, value=value, rule=rule, remedy="")
+    return refuse(HTTPStatus.BAD_REQUEST, "bad-parameter", f"{name} cannot be {value!r}", fields=[field])
 
 
 def problem_response(error: ProblemError) -> web.Response:

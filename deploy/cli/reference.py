@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,9 @@ when piped, and without colours when `NO_COLOR` is set.
 **Which relume.** Commands that talk to a running relume take `--admin URL` (or `RELUME_ADMIN`), `--token` (or
 `RELUME_ADMIN_TOKEN`, or a file: `RELUME_ADMIN_TOKEN_FILE`), and for TLS `--ca`, `--cert` and `--key`.
 """
+
+_TOLD_DEFAULT: Final = re.compile(r"\[default: ([^]]*)\] ?")
+"""Where a help text itself tells the default."""
 
 TALKING: Final = frozenset({"admin", "token", "token_file", "ca", "cert", "key"})
 """Options that the head explains once."""
@@ -76,8 +80,10 @@ def _row(parameter: click.Parameter, context: click.Context) -> str:
         return ""
     names, _ = parameter.get_help_record(context) or ("", "")
     default = parameter.default
-    shown = f"`{default}`" if isinstance(default, str | int) and not isinstance(default, bool) else ""
     text = " ".join((parameter.help or "").split())
+    if told := _TOLD_DEFAULT.search(text):
+        default, text = told[1], text.replace(told[0], "")
+    shown = f"`{default}`" if isinstance(default, str | int) and not isinstance(default, bool) else ""
     cells = (f"`{names}`", shown, text)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import click
+from pydantic_core import PydanticUndefined
 
 from deploy.cli.commands import command
 from deploy.cli.failing import Refused
 from deploy.settings.settings import Settings, SettingsRefused, flag, load_settings, variable
+from events.units import write_duration, write_quantity
 
 FIRST: Final = ("data_dir", "gateway_port", "admin_port", "gpus", "events")
 """What is set most often stands first in the help."""
@@ -20,9 +22,21 @@ def _settings_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for name in reversed(names):
         field = Settings.model_fields[name]
         text = " ".join(str(field.description or "").split())
-        option = click.option(flag(name), name, metavar="VALUE", help=f"{text}  [env: {variable(name)}]")
+        notes = [f"[default: {default}]"] if (default := _default(name)) else []
+        notes.append(f"[env: {variable(name)}]")
+        option = click.option(flag(name), name, metavar="VALUE", help=f"{text}  {' '.join(notes)}")
         function = option(function)
     return function
+
+
+def _default(name: str) -> str:
+    """The default as it is written on the command line; empty where the text says it, or there is none."""
+    value = Settings.model_fields[name].default
+    if value is None or value is PydanticUndefined or value == "":
+        return ""
+    if isinstance(value, float):
+        return write_duration(value)
+    return write_quantity(value) if name.endswith("bytes") else str(value)
 
 
 @command("up", (
