@@ -119,9 +119,7 @@ class ReplicaProcess:
         return self._exit.result()
 
     def _say(self, word: bytes) -> None:
-        stdin = self._shim.stdin
-        if stdin is not None and not stdin.is_closing():
-            stdin.write(word)
+        _say(self._shim, word)
 
     def _signal_group(self) -> None:
         with contextlib.suppress(OSError):  # nobody is left in it, as it should be
@@ -173,11 +171,17 @@ async def start_process(order: Order) -> ReplicaProcess:
         pid = await _first_word(shim, order)
     except BaseException:
         assert shim.stdin is not None
-        shim.stdin.write(b"k")
+        _say(shim, b"k")
         shim.stdin.close()  # the shim ends, and with it what it may have started
         await shim.wait()
         raise
     return ReplicaProcess(order, shim, pid)
+
+
+def _say(shim: asyncio.subprocess.Process, word: bytes) -> None:
+    """Tell the shim, unless it has ended already: uvloop refuses to write to a pipe that is closed."""
+    if shim.stdin is not None and not shim.stdin.is_closing():
+        shim.stdin.write(word)
 
 
 async def _first_word(shim: asyncio.subprocess.Process, order: Order) -> int:

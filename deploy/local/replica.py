@@ -16,7 +16,7 @@ from deploy.local.backoff import Failure
 from deploy.local.declared import Declared, Reason
 from deploy.local.logs import log_path, log_size, tail
 from deploy.local.plan import ActualReplica
-from deploy.local.process import CannotStart, ReplicaProcess
+from deploy.local.process import ReplicaProcess
 from deploy.local.progress import Progress, Sample, advance
 from deploy.local.starting import TAIL_LINES, Prepared, Start, StartFailed, Tools
 from deploy.local.usage import TreeUse
@@ -135,8 +135,8 @@ class Replica:
             return
         try:
             process = await self._spawning
-        except (CannotStart, OSError):
-            return  # there never was one
+        except Exception:  # noqa: BLE001 - there never was one; `_run` tells why, and no other model may suffer from it
+            return
         process.terminate() if in_order else process.kill()
         settings, clock = self._tools.settings, self._tools.clock
         for bound, next_step in ((settings.grace + ABANDON, process.kill), (ABANDON, process.abandon_shim)):

@@ -15,6 +15,7 @@ import pytest
 
 from deploy.local import replica, starting
 from deploy.local.addresses import Ports
+from deploy.local.process import ReplicaProcess
 from deploy.local.progress import StartDeadline
 from events.log import LogUnavailable, Position
 from events.types.phases import ReplicaDrained, ReplicaSuspected
@@ -158,6 +159,25 @@ async def test_unresponsive_is_replaced(stage: Stage) -> None:
     assert "request past its deadline" in observed.message
     await until_dead([pid], 1.0)
     assert (await stage.ready()).replicas[0].pid != pid
+
+
+async def test_a_start_with_a_bug(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start that breaks in a way nobody thought of is a failed start of that model; all others go on."""
+
+    async def broken(order: object) -> ReplicaProcess:
+        raise RuntimeError("a bug")
+
+    await stage.declare(engine(), model="other")
+    await stage.grant(0, model="other")
+    await stage.ready(model="other")
+    with monkeypatch.context() as patched:
+        patched.setattr(starting, "start_process", broken)
+        await stage.declare(engine())
+        await stage.grant(0)
+        observed = await stage.until(failed("CannotStart"))
+        assert "a bug" in observed.message
+    await stage.ready()
+    assert (await stage.observed("other")).replicas[0].state is S.READY
 
 
 async def test_suspect_that_crashed(stage: Stage) -> None:

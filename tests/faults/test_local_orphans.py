@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import uvloop
 
 from deploy.local import process as local_process
 from deploy.local.environment import MARK_DATA, MARK_REPLICA
@@ -209,6 +210,24 @@ async def test_cannot_execute(tmp_path: Path) -> None:
         with pytest.raises(CannotStart, match=argv[0]) as raised:
             await start_process(order(tmp_path, *argv))
         assert raised.value.missing is missing
+
+
+@pytest.mark.slow
+def test_shim_ends_before_it_is_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With uvloop, as relume runs: a shim that has gone when its failed start is cleared up is no fault of its own."""
+
+    async def late(shim: asyncio.subprocess.Process, order: Order) -> int:
+        await shim.wait()
+        while shim.stdin is not None and not shim.stdin.is_closing():  # noqa: ASYNC110 - uvloop tells nobody of it
+            await asyncio.sleep(0.01)
+        raise CannotStart("no such command", missing=True)
+
+    async def run() -> None:
+        with pytest.raises(CannotStart, match="no such command"):
+            await start_process(order(tmp_path, "/no/such/engine"))
+
+    monkeypatch.setattr(local_process, "_first_word", late)
+    uvloop.run(asyncio.wait_for(run(), 20))
 
 
 async def test_log_cannot_be_written(tmp_path: Path) -> None:
