@@ -7,8 +7,9 @@ power cut may take is up to the broker's disk settings.
 *All or none* holds for what cannot be written at all (no event, too large). An append that fails with LogUnavailable
 may have been written in part or in whole: the same events appended again are the same events.
 
-*Once.* Events appended again in one process within the last `KNOWN` are not written again; whatever stands in the log
-twice (after a producer was made anew, or from another process) readers deliver once, within `opening.SEEN` events.
+*Once.* Events appended again in one process within the last `appends.KNOWN` are not written again; whatever stands in
+the log twice (after a producer was made anew, or from another process) readers deliver once, within `opening.SEEN`
+events.
 
 *Order.* Appends of one process keep their order in a partition, and so do offers; appends overtake waiting offers.
 
@@ -19,18 +20,17 @@ and counted; readers stand still; all go on by themselves. The loop never waits 
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Final, Self
+from typing import Self
 
 from events.adapters.counters import Counters
+from events.adapters.kafka.appends import Appends
 from events.adapters.kafka.client import Admin, quieten
 from events.adapters.kafka.follower import AllFollower, Plan
 from events.adapters.kafka.member import Member
 from events.adapters.kafka.opening import Opener, Reading
-from events.adapters.kafka.outgoing import Append
 from events.adapters.kafka.places import lags
 from events.adapters.kafka.producer import CLOSING, Producer
 from events.adapters.kafka.reader import Reader
@@ -38,7 +38,6 @@ from events.adapters.kafka.settings import KafkaSettings
 from events.adapters.kafka.subscription import KafkaSubscription
 from events.adapters.kafka.tender import Tender
 from events.adapters.kafka.topics import check_topics, common_partitions, create_topics, problems_of
-from events.adapters.kafka.window import Window
 from events.adapters.store import Place
 from events.clock import Clock
 from events.codec import BinaryEvent, Ignored, Rejected
@@ -46,11 +45,6 @@ from events.envelope import AnyEnvelope
 from events.intake import take_in
 from events.log import LogClosed, LogCorrupt, LogStats, LogUnavailable, Position, Query, Record, Start, Subscription
 from events.payload import kind_of
-
-KNOWN: Final = 20_000
-"""Appended events that are known again in this process."""
-
-_Answer = asyncio.Future[tuple[Position, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +70,11 @@ class KafkaEventLog:
         self._admin = Admin(settings)
         self._partitions: dict[str, int] = {}
         self._producer: Producer | None = None
+        self._appends: Appends | None = None
         self._reader: Reader | None = None
         self._tender: Tender | None = None
         self._counters = Counters()
         self._repeated = self._remade = 0
-        self._known: Window[Position | tuple[_Answer, int]] = Window(KNOWN)
-        self._answers: dict[int, _Answer] = {}
-        self._tokens = itertools.count()
         self._subscriptions: set[KafkaSubscription] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._open = False
@@ -98,6 +90,7 @@ class KafkaEventLog:
             raise
         self._producer = Producer(self._settings, self._partitions, self._tell)
         self._producer.start()
+        self._appends = Appends(self._settings, self._producer)
         self._reader = Reader(self._settings, self._admin, self._partitions)
         self._open = True
         if self._settings.tend:
@@ -133,13 +126,9 @@ class KafkaEventLog:
         """See the port and this module. Also raises Unencodable, for an event that is no event or too large."""
         for event in events:
             kind_of(event.data)
-        producer = self._check_open()
-        answer: _Answer = asyncio.get_running_loop().create_future()
-        new: list[AnyEnvelope] = []
-        found = [self._find(event, answer, new) for event in events]
-        if new:
-            await self._submit(producer, answer, Append(next(self._tokens), tuple(new)))
-        return tuple([await self._position(one) for one in found])
+        self._check_open()
+        assert self._appends is not None
+        return await self._appends.append(events)
 
     def offer(self, envelope: AnyEnvelope) -> bool:
         """See the port."""
@@ -171,6 +160,11 @@ class KafkaEventLog:
         plan = Plan(tuple(dict.fromkeys(map(str, topics))), self._partitions, start, group)
         return self._follow(plan, Reading(self._partitions, self._count_repeated))
 
+    @property
+    def trouble(self) -> str:
+        """Why events are not written now; empty when they are."""
+        return "" if self._producer is None else self._producer.trouble()
+
     async def lag(self, group: str) -> Mapping[Place, int]:
         """See the port."""
         self._check_open()
@@ -181,6 +175,7 @@ class KafkaEventLog:
         depth = 0 if self._producer is None else self._producer.depth()
         tending = self._tender
         counts = asdict(self._counters.stats(depth))
+        counts["duplicates"] = 0 if self._appends is None else self._appends.duplicates
         if tending is None:
             return KafkaLogStats(**counts, repeated=self._repeated, producers_remade=self._remade)
         counts["rejected"] += tending.opener.rejected
@@ -210,59 +205,6 @@ class KafkaEventLog:
         if self._producer.closed.done():
             raise LogUnavailable("the producer stopped; see its error")
         return self._producer
-
-    def _find(
-        self, event: AnyEnvelope, answer: _Answer, new: list[AnyEnvelope]
-    ) -> Position | tuple[_Answer, int]:  # fmt: skip
-        """Where an event stands, or which append will say; one that is not known yet joins `new`."""
-        ident = (event.source, event.id)
-        known = self._known.get(ident)
-        if known is not None:
-            self._counters.duplicates += 1
-            return known
-        place = (answer, len(new))
-        self._known.put(ident, place)
-        new.append(event)
-        return place
-
-    async def _submit(self, producer: Producer, answer: _Answer, append: Append) -> None:
-        """Append and wait; what failed is known no longer, so that it may be appended again."""
-        error: Exception = LogUnavailable(f"not durable within {self._settings.append_timeout} s")
-        if not producer.submit(append):
-            error = LogUnavailable(f"{producer.depth()} events wait to be written; no more may")
-            self._forget(append, answer, error)
-            raise error
-        self._answers[append.token] = answer
-        try:
-            async with asyncio.timeout(self._settings.append_timeout):
-                positions = await asyncio.shield(answer)
-        except TimeoutError:
-            raise error from None
-        except Exception as failed:
-            error = failed
-            raise
-        else:
-            for event, position in zip(append.events, positions, strict=True):
-                self._known.put((event.source, event.id), position)
-        finally:
-            del self._answers[append.token]
-            if not answer.done() or answer.cancelled() or answer.exception() is not None:
-                append.abandoned = True
-                self._forget(append, answer, error)
-
-    def _forget(self, append: Append, answer: _Answer, error: Exception) -> None:
-        for event in append.events:
-            self._known.forget((event.source, event.id))
-        if not answer.done():  # others may wait for the same events
-            answer.set_exception(error)
-            answer.exception()  # and if nobody does, nobody need be told
-
-    async def _position(self, found: Position | tuple[_Answer, int]) -> Position:
-        """Of an event that another append may still be writing."""
-        if isinstance(found, Position):
-            return found
-        answer, index = found
-        return (await asyncio.shield(answer))[index]
 
     def _follow(self, plan: Plan, opener: Opener) -> KafkaSubscription:
         subscription = KafkaSubscription(plan.topics, plan.group, self._subscriptions.discard)
@@ -294,11 +236,5 @@ class KafkaEventLog:
         counters.dropped += outcome.lost
         counters.failures += outcome.remade
         self._remade += outcome.remade
-        for token, found in outcome.answers:
-            answer = self._answers.get(token)
-            if answer is None or answer.done():  # the appender left
-                continue
-            if isinstance(found, Exception):
-                answer.set_exception(found)
-            else:
-                answer.set_result(found)
+        if self._appends is not None:
+            self._appends.resolve(outcome.answers)

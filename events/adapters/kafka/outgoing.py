@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from events.adapters.kafka.window import Ident
 from events.adapters.kafka.wire import Outgoing
 from events.envelope import AnyEnvelope
 from events.log import Position
@@ -41,11 +40,6 @@ class Sent:
     envelope: AnyEnvelope
     append: Append | None
     index: int = 0
-
-    @property
-    def ident(self) -> Ident:
-        """(source, id)."""
-        return self.envelope.source, self.envelope.id
 
 
 @dataclass(slots=True)
