@@ -48,6 +48,8 @@ def impossible(model: ModelSlots, deadline: Instant, now: Instant) -> Refusal | 
     retry_at = model.retry_at
     if model.failures >= FAILED_STARTS and retry_at is not None and retry_at > now:
         return start_failed(model, now)
+    if retry_at is not None and retry_at >= deadline:
+        return start_failed(model, now)
     ready_by = model.ready_by(now)
     if ready_by is None or ready_by <= deadline:
         return None

@@ -94,6 +94,17 @@ def test_a_held_request_fails_as_soon_as_no_retry_can_help_it() -> None:
     assert granted(desk.observe(observed(replica(life=4)), at(25))) == ["long"]
 
 
+def test_a_retry_after_the_deadline_is_no_hope() -> None:
+    """Though no start of the model was ever seen, a request that comes while it backs off longer than it may wait is
+    told why at once."""
+    desk = authority()
+    desk.observe(observed(failures=1, retry_at=at(2), **WHY), START)
+    assert refusals(desk.take(ticket("long", wait=3.0), START)) == {}
+    refusal = refusals(desk.take(ticket("short", wait=1.5), START))["short"]
+    assert refusal.code is RefusalCode.START_FAILED
+    assert "failed to start once: ExitedWhileStarting" in refusal.message
+
+
 def test_a_model_that_keeps_failing_refuses_at_once_until_the_retry() -> None:
     """While the back-off lasts nobody needs to wait; when it is over, whoever comes waits for that start."""
     desk = authority()
