@@ -43,7 +43,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ProblemError:
 
 def bad_parameter(name: str, value: str, rule: str) -> ProblemError:
     """400 about one query parameter."""
-    field = FieldProblem(path=name, value=value, rule=rule, remedy="")
+    field = FieldProblem(path=name, value=value, rule="a wrong value", remedy=rule)
     return refuse(HTTPStatus.BAD_REQUEST, "bad-parameter", f"{name} cannot be {value!r}", fields=[field])
 
 
