@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from tests.support.openai_clients import (
     HELLO,
+    access_lines,
     addresses_of,
     asynchronous,
     levels,
@@ -155,19 +156,25 @@ async def test_a_client_that_leaves_the_queue(relume: Running) -> None:
 
 async def test_a_client_that_gives_up_and_tries_again(relume: Running) -> None:
     """OpenAI's client times out and retries by itself while its request is held: the engine runs it once."""
-    slot = asyncio.create_task(relume.chat("streams", max_tokens=50))
+    slot = asyncio.create_task(relume.chat("streams", max_tokens=100))
     await relume.until(levels(1, 0), "streams")
     async with asynchronous(relume, max_retries=5, timeout=0.5) as client:
         raw = await client.chat.completions.with_raw_response.create(
             model="streams", messages=HELLO, max_tokens=1, extra_headers={"x-request-id": "impatient"}
         )
-    assert raw.retries_taken >= 2
+    assert raw.retries_taken >= 1
     assert (await slot).status == 200
-    await reached(relume, raw.retries_taken, request="impatient", ending="client_left", replica=None)
     await reached(relume, 1, request="impatient", status=200)
+    lines = [line for line in access_lines(relume) if line["request"] == "impatient"]
+    assert len(lines) == raw.retries_taken + 1
+    left = [line for line in lines if line["replica"] is None]
+    assert left
+    assert {line["ending"] for line in left} == {"client_left"}
     (stats,) = await stats_of(relume, "streams", ids=1000)
     assert stats["ids"].count("impatient") == 1
-    assert (stats["duplicates"], stats["oversold"]) == (0, 0)
+    # On a busy machine the client may also give up while the engine is at it; those who left the queue never got there.
+    assert stats["repeated"].get("impatient", 1) == len(lines) - len(left)
+    assert stats["oversold"] == 0
 
 
 @pytest.mark.needs("model")

@@ -62,16 +62,21 @@ async def _ask_by_openai(client: openai.AsyncOpenAI, number: int) -> int:
 async def test_order_within_a_caller_and_turns_between_callers(tmp_path: Path) -> None:
     """200 held requests of four callers reach an engine of one slot in the order of arrival, one of each in turn."""
     document = simulated(
-        options="startTime: 4s, timeToFirstToken: 1ms, maxTokens: 1", extra="  slots: 1", maxReplicas=1, keepAlive="60s"
-    )
+        options="timeToFirstToken: 1ms, maxTokens: 1", extra="  slots: 1", maxReplicas=1, keepAlive="60s"
+    )  # fmt: skip
     async with logged(tmp_path, document) as relume:
+        by_hand = f"{relume.admin}/models/echo/scale"
+        async with relume.session.put(by_hand, json={"replicas": 0, "for": "1h"}) as answer:  # until all wait
+            assert answer.status == 200
         # Bob asks for everything first, then ann, and so on: turns must not depend on who came first.
         order = [(caller, number) for caller in ("bob", "ann", "dan", "cat") for number in range(50)]
         asked = []
         for caller, number in order:
             asked.append(asyncio.create_task(_ask(relume, caller, number)))
             await asyncio.sleep(0)
-        await relume.until(levels(0, 200), within=4)
+        await relume.until(levels(0, 200))
+        async with relume.session.delete(by_hand) as answer:
+            assert answer.status == 200
         assert await asyncio.gather(*asked) == [200] * 200
         (stats,) = await stats_of(relume, "echo", ids=300)
         arrived: dict[str, list[str]] = collections.defaultdict(list)
