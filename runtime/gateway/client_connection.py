@@ -53,8 +53,8 @@ class ClientConnection(asyncio.Protocol):
     """One client connection."""
 
     __slots__ = (
-        "_advancing", "_body", "_chunks", "_context", "_counted", "_exchange", "_head", "_phase", "_read_paused",
-        "_rest", "_scanned", "_since", "_target", "_transport", "_write_paused", "wake_slot",
+        "_advancing", "_body", "_chunks", "_context", "_counted", "_exchange", "_head", "_phase", "_queued",
+        "_read_paused", "_rest", "_scanned", "_since", "_target", "_transport", "_write_paused", "wake_slot",
     )  # fmt: skip
 
     _transport: asyncio.Transport
@@ -75,6 +75,8 @@ class ClientConnection(asyncio.Protocol):
         self._since = Instant(0.0)
         """When this phase began."""
         self._advancing = False
+        self._queued = False
+        """Waits for a later turn of the loop to go on."""
         self._read_paused = False
         self._write_paused = False
 
@@ -100,7 +102,11 @@ class ClientConnection(asyncio.Protocol):
                 self._append(data)
             else:
                 self._rest = data
-            self._advance()
+            if not self._queued:
+                if self._context.turns.may_begin(self):
+                    self._advance()
+                else:
+                    self._queued = True
         elif phase is Phase.BODY:
             try:
                 self._body_bytes(data)
@@ -141,6 +147,13 @@ class ClientConnection(asyncio.Protocol):
             self._exchange.client_drained()
         else:
             self._advance()
+
+    # For the turns
+
+    def begin(self) -> None:
+        """It is its turn."""
+        self._queued = False
+        self._advance()
 
     # For the exchange
 
@@ -187,7 +200,7 @@ class ClientConnection(asyncio.Protocol):
 
     def drain(self) -> None:
         """Close if no request is under way."""
-        if self._phase is Phase.HEAD:
+        if self._phase is Phase.HEAD and not self._queued:
             self._close()
 
     def wake(self, now: Instant) -> float | None:

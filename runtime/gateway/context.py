@@ -11,6 +11,7 @@ from runtime.gateway.access_log import AccessLog
 from runtime.gateway.ids import Identities
 from runtime.gateway.pool import UpstreamPool
 from runtime.gateway.settings import GatewaySettings
+from runtime.gateway.turns import Turns
 from runtime.gateway.wheel import Wheel
 from runtime.ports import Catalog, Slots
 
@@ -29,6 +30,7 @@ class GatewayContext:
     settings: GatewaySettings
     wheel: Wheel
     pool: UpstreamPool
+    turns: Turns
     log: AccessLog | None
     identities: Identities = field(default_factory=Identities)
     connections: set[ClientConnection] = field(default_factory=set)

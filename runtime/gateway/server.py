@@ -15,6 +15,7 @@ from runtime.gateway.context import GatewayContext
 from runtime.gateway.pool import UpstreamPool
 from runtime.gateway.settings import GatewaySettings
 from runtime.gateway.states import State
+from runtime.gateway.turns import Turns
 from runtime.gateway.wheel import Wheel
 from runtime.ports import Catalog, Slots
 
@@ -56,7 +57,7 @@ class GatewayServer:
         wheel = Wheel(self._clock, loop)
         pool = UpstreamPool(loop, wheel, self._clock, settings)
         log = AccessLog(Path(settings.access_log)) if settings.access_log else None
-        context = GatewayContext(self._slots, self._catalog, self._clock, settings, wheel, pool, log)
+        context = GatewayContext(self._slots, self._catalog, self._clock, settings, wheel, pool, Turns(loop), log)
         self._server = await loop.create_server(
             lambda: ClientConnection(context), settings.host, settings.port, ssl=tls, backlog=_BACKLOG
         )
