@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "explain": Lazy("deploy.cli.asking:explain", "Say why a model has the replicas that it has."),
     "scale": Lazy("deploy.cli.asking:scale", "Set a model's replicas by hand for a while."),
     "events": Lazy("deploy.cli.events:events", "Follow and count the events of the log."),
+    "topics": Lazy("deploy.cli.topics:topics", "Check and create the topics of a log on Kafka."),
     "logs": Lazy("deploy.cli.logs:logs", "Show what replicas write."),
     "top": Lazy("deploy.cli.top:top", "Watch the load of models and nodes."),
     "validate": Lazy("deploy.cli.checking:validate", "Check files without applying them."),

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from deploy.settings.events_url import EventsUrl, SqliteEvents, parse_events_url
+from deploy.settings.kafka import KafkaFields
 from events.log import Retention
 from events.names import DNS_LABEL_PATTERN
 from events.spec import Duration, Quantity
@@ -50,7 +51,7 @@ def default_data_dir() -> Path:
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "share") / "relume"
 
 
-class Settings(BaseSettings):
+class Settings(KafkaFields):
     """All settings of a relume process."""
 
     model_config = SettingsConfigDict(
@@ -67,7 +68,7 @@ class Settings(BaseSettings):
     node_name: Annotated[str, Field(pattern=DNS_LABEL_PATTERN)] = "local"
     """How this machine is called in placements."""
     events: str = ""
-    """The event log: memory: or sqlite:PATH. Default: events.db in the data folder."""
+    """The event log: memory:, sqlite:PATH or kafka://HOST:PORT[,HOST:PORT]. Default: events.db in the data folder."""
     events_age: Annotated[Duration, Field(ge=60)] = 7 * 86400.0
     """How long news stays in the event log."""
     events_bytes: Annotated[Quantity, Field(ge=1 << 20)] = 1 << 30
@@ -232,6 +233,11 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def unreadable(setting: str, path: Path, error: Exception) -> SettingProblem:
+    """The problem of a file that is named and cannot be read."""
+    return SettingProblem(setting, str(path), f"it cannot be read ({error})", "name a file that can")
 
 
 def _token_problem(path: Path, rule: str) -> SettingProblem:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.settings.events_url import MemoryEvents, SqliteEvents, parse_events_url
+from deploy.settings.events_url import KafkaEvents, MemoryEvents, SqliteEvents, parse_events_url
 from deploy.settings.settings import (
     LogLevel,
     Settings,
@@ -74,9 +74,12 @@ EVERY = {
     "gateway_host": "0.0.0.0", "gateway_port": 1, "max_body_bytes": "1Mi", "hold_max_requests": 5,
     "hold_max_bytes": "1Mi", "drain_bound": "1s", "access_log": "", "admin_host": "localhost", "admin_port": 2,
     "gpus": 3, "cpu": 2.5, "memory": "1Gi", "log_level": "error", "log_format": "json",
+    "kafka_partitions": 3, "kafka_replication": 3, "kafka_create_topics": False, "kafka_compression": "zstd",
+    "kafka_security": "sasl_ssl", "kafka_sasl_mechanism": "SCRAM-SHA-512", "kafka_username": "me",
 }  # fmt: skip
 FILES = (
     "gateway_tls_cert", "gateway_tls_key", "admin_tls_cert", "admin_tls_key", "admin_token_file", "admin_client_ca",
+    "kafka_tls_ca", "kafka_tls_cert", "kafka_tls_key", "kafka_password_file",
 )  # fmt: skip
 
 
@@ -96,10 +99,16 @@ def test_every_setting_can_come_from_the_environment(monkeypatch: pytest.MonkeyP
     [
         ({"admin_port": 70000}, "admin_port (--admin-port or RELUME_ADMIN_PORT) is 70000"),
         ({"gateway_port": 8081}, "gateway_port and admin_port are both 8081; change one of them"),
-        ({"events": "kafka://b:9092"}, "kafka: is not in this version; write sqlite:PATH or memory:"),
-        ({"events": "postgres:x"}, "'postgres:x' is not an address of an event log; write memory: or sqlite:PATH"),
+        ({"events": "kafka://b"}, "kafka: 'b' is no HOST:PORT; write kafka://HOST:PORT[,HOST:PORT]"),
+        ({"events": "postgres:x"}, "'postgres:x' is not an address of an event log; write memory:, sqlite:PATH"),
         ({"events": "sqlite:"}, "sqlite: needs the path of a file"),
         ({"events": "memory:x"}, "memory: takes no path"),
+        ({"events": "kafka://a:9092,b:0"}, "kafka: 'b:0' is no HOST:PORT"),
+        ({"events": "kafka://me:secret@b:9092"}, "takes no user here; write kafka_username and kafka_password_file"),
+        ({"kafka_security": "sasl_ssl"}, "needs kafka_sasl_mechanism, kafka_username and kafka_password_file; give"),
+        ({"kafka_username": "me"}, "kafka_security is plaintext, which takes no user; set it to sasl_ssl"),
+        ({"kafka_tls_ca": __file__}, "kafka_security is plaintext, which uses no certificates; set it to ssl"),
+        ({"kafka_security": "ssl", "kafka_tls_cert": __file__}, "kafka_tls_cert and kafka_tls_key belong together"),
         ({"drain_bound": "10"}, "'10' is not a duration; write a number and a unit"),
         ({"gpus": -1}, "gpus (--gpus or RELUME_GPUS) is -1"),
         ({"admin_token_file": "/none.pem"}, "there is no file /none.pem"),
@@ -170,6 +179,8 @@ def test_event_log_addresses() -> None:
     assert parse_events_url("sqlite:a/b.db") == SqliteEvents(Path("a/b.db"))
     assert parse_events_url("sqlite:///a/b.db") == SqliteEvents(Path("/a/b.db"))
     assert parse_events_url("sqlite:~/b.db") == SqliteEvents(Path.home() / "b.db")
+    assert parse_events_url("kafka://a.b:9092") == KafkaEvents(("a.b:9092",))
+    assert parse_events_url("kafka://[::1]:1,b:2/") == KafkaEvents(("[::1]:1", "b:2"))
 
 
 def test_names() -> None:
