@@ -10,9 +10,9 @@ import asyncio
 from collections import deque
 from typing import Final, Protocol
 
-MOST: Final = 16
-"""Requests begun in a turn: about 1 ms of work. A turn costs a few microseconds, so smaller turns would cost more than
-they give."""
+MOST: Final = 8
+"""Requests begun in a turn: about half a millisecond of work. A turn costs a few microseconds, so much smaller
+ones would cost more than they give."""
 
 
 class Beginner(Protocol):
