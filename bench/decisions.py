@@ -34,6 +34,7 @@ from events.units import Instant, Seconds
 from events.writer import EventWriter
 
 T0 = 1_000_000_000.0
+EDGE_WITHIN = 60.0
 STABLE = 60
 """Seconds of the stable window: so many windows a model has when it is full."""
 
@@ -135,8 +136,12 @@ async def _edges(effort: Effort) -> list[Figure]:
             async with world.busy() as autoscaler:
                 waits = await world.wake_all()
                 decided = autoscaler.statistics().decided
+                dropped = log.stats().dropped
     what = f"an edge to its recorded wish among {active:,} active models"
-    why = f"{len(waits)} edges; meanwhile {world.told:,} windows were told and {decided:,} decisions taken"
+    why = (
+        f"{len(waits)} edges; meanwhile {world.told / world.seconds:,.0f} windows/s were told, {decided:,} decisions "
+        f"taken, {dropped:,} windows dropped by the log"
+    )
     return [
         Figure(f"{what}, p50", "ms", percentile(waits, 0.5) * 1000, why=why),
         Figure(f"{what}, largest", "ms", max(waits) * 1000, target=Target(100.0), why=why),
@@ -153,6 +158,12 @@ class _World:
         self._active = [f"busy-{index}" for index in range(active)]
         self._asleep = [f"asleep-{index}" for index in range(sleepers)]
         self.told = 0
+        self._began = clock.now()
+
+    @property
+    def seconds(self) -> float:
+        """Since the windows began."""
+        return self._clock.now() - self._began
 
     @asynccontextmanager
     async def busy(self) -> AsyncIterator[Autoscaler]:
@@ -164,6 +175,7 @@ class _World:
         autoscaler = Autoscaler(self._log, self._clock, writer, AutoscalerSettings())
         await autoscaler.start()
         await autoscaler.wait_history_read()
+        self._began = self._clock.now()
         telling = asyncio.create_task(self._tell())
         try:
             await asyncio.sleep(3.0)  # first wishes of all, then the steady state
@@ -181,8 +193,9 @@ class _World:
         for name in self._asleep:
             now = self._clock.now()
             edge = window(name, now, now, 0, waiting=1)
-            assert self._log.offer(self._gateway.envelope(edge))
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(EDGE_WITHIN):
+                while not self._log.offer(self._gateway.envelope(edge)):  # noqa: ASYNC110 - nobody tells of room
+                    await asyncio.sleep(0.01)
                 while not await _wished(batches, name):
                     pass
             waits.append(self._clock.now() - now)
