@@ -30,7 +30,7 @@ class _Part(Spec):
     scaling: _Scaling = _Scaling.model_construct(max_replicas=1)
 
 
-def declared_of(event: ModelDeclared) -> Declared:
+def read_declaration(event: ModelDeclared) -> Declared:
     """The declaration in plain numbers. ValueError when the spec cannot be read (another release wrote it)."""
     part = _read(event.spec)
     return Declared(

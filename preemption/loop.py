@@ -14,7 +14,9 @@ from typing import Final
 
 from events.clock import Clock
 from events.envelope import AnyEnvelope
-from events.log import EventLog, LogClosed, LogUnavailable, Position, Record, Start
+from events.fence import Fence
+from events.following import Follower
+from events.log import Batch, EventLog, LogClosed, LogUnavailable, Position, Record, Start
 from events.names import Topic
 from events.types.decisions import OwnershipTaken, WishDecided
 from events.types.grants import GrantDecided, LeadershipTaken
@@ -25,9 +27,9 @@ from events.units import Instant
 from events.writer import EventWriter
 from preemption.core.allocator import GrantPlan, Pool
 from preemption.core.view import AllocatorPolicy, Wish
-from preemption.declared import declared_of
+from preemption.declared import read_declaration
 
-_LOG: Final = logging.getLogger("relume.allocator")
+_log: Final = logging.getLogger(__name__)
 
 _FOLLOWED: Final = (Topic.MODELS, Topic.CARDS, Topic.GRANTS, Topic.REPLICAS, Topic.DECISIONS, Topic.METRICS)
 
@@ -73,7 +75,9 @@ class Allocator:
         self._settings = settings
         self._pool = Pool(settings.policy)
         self._epoch = -1
-        self._owners: dict[int, int] = {}
+        self._owners = Fence()
+        self._read = False
+        """Whether the states that stood in the log are known; from then on no grant is taken from it."""
         self._causes: dict[str, str] = {}
         self._woken = asyncio.Event()
 
@@ -100,18 +104,15 @@ class Allocator:
 
     async def _follow(self) -> None:
         """Fold everything that is said; the decisions are the other task's."""
-        subscription = self._log.subscribe(_FOLLOWED, Start("newest_per_key"))
-        caught_up = False
-        try:
-            async for batch in subscription:
-                for record in batch.records:
-                    self._fold(record)
-                caught_up |= batch.caught_up
-                if caught_up:
-                    self._woken.set()
-        finally:
-            await subscription.close()
+        await Follower(self._log, self._clock, _FOLLOWED, Start("newest_per_key"), self._take).run()
         raise LogClosed("the log was closed under the allocator")
+
+    def _take(self, batch: Batch) -> None:
+        for record in batch.records:
+            self._fold(record)
+        self._read |= batch.caught_up
+        if self._read:
+            self._woken.set()
 
     async def _grant(self) -> None:
         """Decide when woken, and when the last decision said to look again."""
@@ -159,7 +160,7 @@ class Allocator:
                 return await self._log.append(events)
             except LogUnavailable as error:
                 wait = _RETRY_SECONDS[min(tries, len(_RETRY_SECONDS) - 1)]
-                _LOG.warning("grants cannot be recorded, so nothing is granted; trying again in %s s: %s", wait, error)
+                _log.warning("grants cannot be recorded, so nothing is granted; trying again in %s s: %s", wait, error)
                 await self._clock.sleep_until(Instant(self._clock.now() + wait))
                 tries += 1
 
@@ -176,22 +177,21 @@ class Allocator:
                 self._pool.set_node(data)
             case ReplicaMetrics(running=float() | int() as running):
                 self._pool.set_running(data.model, data.replica, running)
-            case GrantDecided() if record.envelope.epoch != self._epoch:  # of a leader before this one
+            # Where the log was read, this leader's own grants stand. What a deposed one writes now the adapter refuses.
+            case GrantDecided() if not self._read:
                 self._pool.set_grant(data)
             case OwnershipTaken() | LeadershipTaken():
                 self._taken(data, record.position.offset)
 
     def _taken(self, taken: OwnershipTaken | LeadershipTaken, offset: int) -> None:
         if isinstance(taken, OwnershipTaken):
-            self._owners[taken.partition] = max(offset, self._owners.get(taken.partition, -1))
+            self._owners.take(taken.partition, offset)
         elif taken.pool == self._settings.pool and offset > self._epoch:
             raise Deposed(f"{taken.leader} has taken the pool {taken.pool}")
 
     def _wished(self, record: Record, wish: WishDecided) -> None:
         """Take a wish, unless its writer had lost the partition when it wrote it. (Records come in the log's order.)"""
-        owner = self._owners.get(record.position.partition)
-        epoch = record.envelope.epoch
-        if owner is not None and (epoch is None or epoch < owner):
+        if not self._owners.allows(record.position.partition, record.envelope.epoch):
             self.stats.refused_wishes += 1
             return
         self._causes[wish.model] = record.envelope.id
@@ -199,10 +199,10 @@ class Allocator:
 
     def _declared(self, record: Record, event: ModelDeclared) -> None:
         try:
-            declared = declared_of(event)
+            declared = read_declaration(event)
         except ValueError as error:
             self.stats.unreadable += 1
-            _LOG.warning("the declaration of model %s is left aside: %s", event.model, error)
+            _log.warning("the declaration of model %s is left aside: %s", event.model, error)
             return
         self._causes[event.model] = record.envelope.id
         self._pool.set_declared(declared)

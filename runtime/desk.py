@@ -17,8 +17,9 @@ from pydantic import ValidationError
 from coldstart.core.hold import HoldBudget
 from events.clock import Clock
 from events.envelope import AnyEnvelope
-from events.log import EventLog, LogClosed
-from events.names import GatewayName, ModelName
+from events.following import Follower
+from events.log import Batch, EventLog, LogClosed, Start
+from events.names import GatewayName, ModelName, Topic
 from events.types.gateways import GatewayBeat
 from events.types.models import ModelDeclared
 from events.types.phases import ReplicaDrained, ReplicaSuspected
@@ -32,13 +33,14 @@ from runtime.core.model_slots import Declared
 from runtime.core.policy import Heartbeat
 from runtime.desk_busy import BusyPoller
 from runtime.desk_declared import read_declared
-from runtime.desk_follow import Follower
 from runtime.desk_news import BEAT, Heart, Newsagent
 from runtime.ports import CatalogEntry, Ending, Lease, ModelRoute, Outcome, Progress, Refusal, TicketRequest, Waiter
 
 logger = logging.getLogger(__name__)
 
 NEVER = Instant(float("inf"))
+
+STATES = (Topic.MODELS, Topic.REPLICAS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class Desk:
         self._news = Newsagent(log, writer)
         beat = GatewayBeat(gateway=settings.gateway, boot=settings.boot, peer_address=settings.peer_address)
         self._heart = Heart(log, writer, beat)
-        self._follower = Follower(log, clock, self._apply)
+        self._follower = Follower(log, clock, STATES, Start("newest_per_key"), self._take_states)
         self._busy = BusyPoller(clock, self._authority.polls, self._engine_running)
 
     # Its life
@@ -211,6 +213,10 @@ class Desk:
             await self._clock.sleep_until(next_at)
 
     # What is followed
+
+    def _take_states(self, batch: Batch) -> None:
+        for record in batch.records:
+            self._apply(record.envelope)
 
     def _apply(self, envelope: AnyEnvelope) -> None:
         data = envelope.data

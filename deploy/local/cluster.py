@@ -18,7 +18,6 @@ from deploy.local.alarms import Alarms
 from deploy.local.care import Care
 from deploy.local.cores import Cores, own_cores
 from deploy.local.folder import DataFolder
-from deploy.local.following import follow
 from deploy.local.inventory import take_inventory, usable_cores
 from deploy.local.logs import prune_logs
 from deploy.local.places import Places
@@ -32,6 +31,7 @@ from deploy.local.starting import Tools
 from deploy.local.view import View
 from events.clock import Clock
 from events.envelope import AnyEnvelope
+from events.following import Follower
 from events.log import Batch, EventLog, Query, Start
 from events.names import ModelName, Topic
 from events.types.phases import ReplicaDrained, ReplicaSuspected
@@ -213,7 +213,7 @@ class LocalCluster:
     # What it follows.
 
     def _follow(self, topics: Sequence[str], start: Start, take: Callable[[Batch], None]) -> None:
-        self._spawn(follow(self._event_log, self._clock, topics, start, take))
+        self._spawn(Follower(self._event_log, self._clock, topics, start, take).run())
 
     def _take_states(self, batch: Batch) -> None:
         """Fold declarations and grants; look at what they change."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
 from events.adapters.memory import MemoryEventLog
+from events.adapters.store import Chunk, Place
 from events.clock import SimulatedClock, SystemClock, settle
 from events.envelope import AnyEnvelope
 from events.log import LogClosed, LogUnavailable, Position, Query, Record, Start
@@ -122,6 +124,44 @@ async def test_wishes_of_a_deposed_autoscaler_are_refused(bench: Bench) -> None:
         assert bench.allocator.stats.refused_wishes == 2
         await bench.say(wish(1), epoch=newest)
         assert (await bench.newest()).wished == 1
+
+
+async def test_grants_of_a_deposed_allocator_are_not_taken_over(bench: Bench) -> None:
+    """A grant that was written after this leader had read the log names nothing that it would go on with."""
+    await bench.say(node(gpus=3), declared())
+    async with running(bench.allocator):
+        await bench.say(wish(1))
+        granted = await bench.newest()
+        late = replace(granted.replicas[0], replica="a-r1-7")
+        await bench.say(replace(granted, replicas=(late,)), epoch=bench.allocator.epoch - 1)
+        await bench.say(wish(2))
+        assert [one.replica for one in (await bench.newest()).replicas] == ["a-r1-0", "a-r1-1"]
+
+
+class Unreadable(MemoryEventLog):
+    """A log whose next `failures` subscriptions fail."""
+
+    failures = 0
+
+    async def newest(self, place: Place, offset: int, limit: int) -> Chunk:
+        if self.failures:
+            self.failures -= 1
+            raise LogUnavailable("the disk fails")
+        return await super().newest(place, offset, limit)
+
+
+async def test_a_log_that_cannot_be_read_is_read_anew(bench: Bench) -> None:
+    """The allocator outlives it, and grants once it has read what stands."""
+    bench.log = log = Unreadable(bench.clock)
+    log.failures = 2
+    bench.allocator = bench.new_allocator()
+    await bench.say(node(), declared(), wish(1))
+    work = asyncio.create_task(bench.allocator.run())
+    await settle()
+    await bench.clock.advance(3.0)
+    assert [one.replica for one in (await bench.newest()).replicas] == ["a-r1-0"]
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
 
 
 async def test_a_wish_from_before_a_change_of_owner_still_counts(bench: Bench) -> None:

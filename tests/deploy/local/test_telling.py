@@ -1,18 +1,17 @@
-"""Publishing, alarms, places, following: what waits, and how long."""
+"""Publishing, alarms, places: what waits, and how long."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Sequence
 
 from deploy.local.alarms import Alarms
-from deploy.local.following import follow
 from deploy.local.places import Places
 from deploy.local.publisher import Publisher
 from events.adapters.memory import MemoryEventLog
 from events.clock import SimulatedClock, settle
 from events.envelope import AnyEnvelope
-from events.log import Batch, LogUnavailable, Position, Query, Start
+from events.log import LogUnavailable, Position, Query
 from events.names import ModelName, Topic
 from events.types.metrics import ReplicaMetrics
 from events.types.replicas import ReplicasObserved
@@ -155,43 +154,3 @@ async def test_places() -> None:
     assert not places.full
     await places.take()
     assert places.full
-
-
-async def test_following_survives_the_log() -> None:
-    """When the log cannot be read it is read again from its newest values, a second later."""
-
-    class Broken:
-        """A subscription that delivers one batch and fails, or ends."""
-
-        def __init__(self, fails: bool) -> None:
-            self.fails = fails
-            self.closed = False
-
-        async def batches(self) -> AsyncIterator[Batch]:
-            yield Batch(records=(), caught_up=True)
-            if self.fails:
-                raise LogUnavailable("away")
-
-        def __aiter__(self) -> AsyncIterator[Batch]:
-            return self.batches()
-
-        async def commit(self, positions: Iterable[Position]) -> None:
-            raise AssertionError
-
-        async def close(self) -> None:
-            self.closed = True
-
-    subscriptions = [Broken(True), Broken(True), Broken(False)]
-    given = iter(subscriptions)
-    clock = SimulatedClock()
-    log = MemoryEventLog(clock)
-    log.subscribe = lambda *_: next(given)  # type: ignore[assignment,method-assign,misc]  # the log under test fails
-    batches: list[Batch] = []
-    task = asyncio.create_task(follow(log, clock, [Topic.GRANTS], Start(at="newest_per_key"), batches.append))
-    await settle()
-    await clock.advance(1.0)
-    assert len(batches) == 2
-    await clock.advance(1.0)
-    await asyncio.wait_for(task, 1.0)
-    assert len(batches) == 3
-    assert all(subscription.closed for subscription in subscriptions)
