@@ -25,7 +25,7 @@ from events.names import ModelName, ReplicaName
 from events.types.grants import ReplicaGrant
 from events.types.phases import ReplicaPhaseChanged
 from events.types.replicas import Phase, ReplicasObserved, ReplicaState
-from events.units import Instant
+from events.units import Instant, format_duration
 
 _log = logging.getLogger(__name__)
 
@@ -165,6 +165,8 @@ class Reconciler:
                 message=replica.verdict.message if replica.verdict else "",
             )
         )  # fmt: skip
+        if before is None or before[0] is not replica.state:
+            _say(replica)
         if replica.state is ReplicaState.FAILED:
             self._counting[replica] = self._spawn(self._count_failure(replica))
         elif replica.state is ReplicaState.READY and before is not None and before[0] is ReplicaState.STARTING:
@@ -219,6 +221,14 @@ class Reconciler:
             retry_at=told.retry_at, grant_epoch=epoch,
         )  # fmt: skip
         return observed, view.grant
+
+
+def _say(replica: Replica) -> None:
+    """The process's own log tells of each replica that comes, serves and goes; failures are told with their reason."""
+    if replica.state is ReplicaState.READY and replica.ready_at is not None:
+        _log.info("%s is ready after %s", replica.name, format_duration(replica.ready_at - replica.created_at))
+    elif replica.state is not None and replica.state is not ReplicaState.FAILED:
+        _log.info("%s is %s", replica.name, replica.state.value.lower())
 
 
 def _key(replica: Replica) -> tuple[str, int]:
