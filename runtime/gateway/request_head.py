@@ -11,6 +11,9 @@ from httptools import HttpParserError, HttpParserInvalidMethodError, HttpParserU
 from runtime.gateway.errors import Failure, Refused, bad_request
 from runtime.gateway.settings import GatewaySettings
 
+_METHOD: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32} ")
+"""What may be a method: a token (RFC 9110 §9.1) and a space."""
+
 _NOTED: Final = frozenset(
     {
         b"host", b"content-length", b"transfer-encoding", b"connection", b"expect", b"upgrade", b"authorization",
@@ -92,6 +95,8 @@ def parse_request_head(raw: bytes, settings: GatewaySettings) -> RequestHead:
     except HttpParserUpgrade:
         pass  # CONNECT is refused by its method; an Upgrade is not taken up (see `_upgrade`)
     except HttpParserInvalidMethodError:
+        if _METHOD.match(raw) is None:  # not HTTP at all: TLS to a plain port, say
+            raise bad_request("bad_request_head", "This is not a request of HTTP/1.1.") from None
         raise Refused(Failure(501, "method_not_implemented", "This request method is not known here.")) from None
     except HttpParserError as error:
         if isinstance(error.__context__, Refused):

@@ -14,17 +14,16 @@ from typing import NoReturn
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 _real = time.time  # noqa: TID251 - it is what this program sets
-_step, _file = float(sys.argv[1]), sys.argv[2]
-
-
-def _stepped() -> float:
-    """The wall clock, set once the file is there."""
-    return _real() + (_step if not _file or Path(_file).exists() else 0.0)
 
 
 def main() -> NoReturn:
     """Run relume's command line by that clock."""
-    time.time = _stepped  # noqa: TID251 - as above
+    step, file = float(sys.argv[1]), sys.argv[2]
+
+    def stepped() -> float:
+        return _real() + (step if not file or Path(file).exists() else 0.0)
+
+    time.time = stepped  # noqa: TID251 - as above
     from deploy.cli.main import run  # noqa: PLC0415 - everything must see the clock as it is set here
 
     sys.exit(run(sys.argv[3:]))

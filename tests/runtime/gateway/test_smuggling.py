@@ -122,6 +122,21 @@ ONE_REQUEST = {
 }
 
 
+@pytest.mark.parametrize(
+    ("wire", "status"),
+    [
+        (REFUSED["TLS on the plain port"], 400),
+        (b"NONSENSE\r\n\r\n", 400),
+        (b"\x00\x01 / HTTP/1.1\r\n\r\n", 400),
+        (REFUSED["unknown method"], 501),
+    ],
+)
+async def test_what_is_no_http_is_a_bad_request(gateways: Gateways, wire: bytes, status: int) -> None:
+    """501 is for methods that we do not know, not for bytes that are no method."""
+    client = await gateways.client(await gateways.start(ScriptedSlots([])))
+    assert (await client.ask(wire)).status == status
+
+
 @pytest.mark.parametrize(("wire", "requests"), ONE_REQUEST.values(), ids=ONE_REQUEST.keys())
 async def test_unusual_requests_are_framed_once(gateways: Gateways, wire: bytes, requests: int) -> None:
     """Odd but lawful requests reach the engine in a plain form: one Content-Length, a whole body, no more."""
