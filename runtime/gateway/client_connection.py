@@ -20,6 +20,7 @@ from runtime.gateway.chunks import MORE, BadFraming, ChunkedBody
 from runtime.gateway.context import GatewayContext
 from runtime.gateway.errors import Failure, Refused, bad_request, error_headers, error_object
 from runtime.gateway.exchange import Exchange
+from runtime.gateway.last_head import LastHead
 from runtime.gateway.request import Request
 from runtime.gateway.request_head import RequestHead, body_too_large, parse_request_head
 from runtime.gateway.routing import Target, find_target
@@ -53,8 +54,8 @@ class ClientConnection(asyncio.Protocol):
     """One client connection."""
 
     __slots__ = (
-        "_advancing", "_body", "_chunks", "_context", "_counted", "_exchange", "_head", "_phase", "_queued",
-        "_read_paused", "_rest", "_scanned", "_since", "_target", "_transport", "_write_paused", "wake_slot",
+        "_advancing", "_body", "_chunks", "_context", "_counted", "_exchange", "_head", "_last_head", "_phase",
+        "_queued", "_read_paused", "_rest", "_scanned", "_since", "_target", "_transport", "_write_paused", "wake_slot",
     )  # fmt: skip
 
     _transport: asyncio.Transport
@@ -65,6 +66,7 @@ class ClientConnection(asyncio.Protocol):
         self.wake_slot = 0
         self._context = context
         self._exchange: Exchange | None = None
+        self._last_head = LastHead()
         self._phase = Phase.HEAD
         self._rest: bytes | bytearray = b""
         self._scanned = 0
@@ -265,13 +267,12 @@ class ClientConnection(asyncio.Protocol):
             return False
         raw = bytes(rest[: end + 4])
         self._scanned = 0
-        self._head = head = parse_request_head(raw, settings)
-        try:
-            self._target = find_target(head)
-        except Refused as refused:
-            if b"expect" in head.noted or head.length > _MAX_DISCARDED or head.chunked:
-                raise
-            self._target = refused.failure
+        known = self._last_head.recall(raw, settings)
+        if known is None:
+            self._judge(raw)
+        else:
+            self._head, self._target = known
+        head = self._head
         rest = rest[end + 4 :]
         if head.length <= len(rest) and not head.chunked:
             self._rest = rest[head.length :]
@@ -281,6 +282,18 @@ class ClientConnection(asyncio.Protocol):
             self._rest = b""
             self._begin_body(head, rest)
         return True
+
+    def _judge(self, raw: bytes) -> None:
+        """Parse a head and find its target."""
+        self._head = head = parse_request_head(raw, self._context.settings)
+        try:
+            self._target = target = find_target(head)
+        except Refused as refused:
+            if b"expect" in head.noted or head.length > _MAX_DISCARDED or head.chunked:
+                raise
+            self._target = refused.failure
+        else:
+            self._last_head.remember(raw, head, target)
 
     def _head_incomplete(self, rest: bytes | bytearray) -> None:
         settings = self._context.settings
