@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import threading
 from collections import deque
 from pathlib import Path
@@ -15,6 +17,7 @@ _MAX_WAITING: Final = 65_536
 """Lines that may wait for the disk; more are dropped and counted."""
 _BATCH_SECONDS: Final = 0.1
 """How long lines gather before they are written together."""
+STANDARD_ERROR: Final = Path("/dev/stderr")
 
 
 class AccessLine(NamedTuple):
@@ -46,7 +49,7 @@ class AccessLog:
         self._wanted = threading.Event()
         self._closed = threading.Event()
         # Opened here, so that a path that cannot be written stops the start with an OSError instead of losing lines.
-        self._file = path.open("ab", buffering=0)
+        self._file = _open(path)
         self._thread = threading.Thread(target=self._run, name="relume-access-log", daemon=True)
         self._thread.start()
 
@@ -82,6 +85,13 @@ class AccessLog:
             self._file.write(b"".join(map(_encode, lines)))
         except OSError:  # a full disk loses lines, which is counted; it must not lose requests
             self.failed_writes += len(lines)
+
+
+def _open(path: Path) -> io.FileIO:
+    """Standard error is shared, not opened anew: in a file, a second opening would write over what the first wrote."""
+    if path == STANDARD_ERROR:
+        return io.FileIO(os.dup(2), "w")
+    return io.FileIO(path, "a")
 
 
 def _encode(line: AccessLine) -> bytes:
