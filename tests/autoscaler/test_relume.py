@@ -227,3 +227,16 @@ def test_short_keep_alive_beats_the_windows(keep_alive: float) -> None:
     policy: ScalingPolicy = replace(POLICY, keep_alive=Seconds(keep_alive))
     snapshot = seen(wished=5, ready=5, demand={"stable": 18.0, "panic": 10.0, "last_active_at": T0 - keep_alive})
     assert decide(snapshot, policy, NOW).replicas == 0
+
+
+def test_a_burst_regrets_a_descent_once() -> None:
+    """A burst that grows in several steps after a descent is one regret: only the first step makes patience longer."""
+    memory, counted = Memory(raised_at=T0 - 300.0, lowered_at=T0 - 30.0), []
+    for step, waiting in enumerate((5, 9, 17, 40)):
+        now = T0 + 2.0 * step
+        snapshot = seen(wished=1 + step, ready=1, running=4, waiting=waiting, memory=memory)
+        decision = decide(snapshot, POLICY, Instant(now))
+        assert decision.replicas > 1 + step
+        memory = decision.memory
+        counted.append(memory.patience)
+    assert counted == [1, 1, 1, 1]

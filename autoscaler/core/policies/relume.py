@@ -149,7 +149,8 @@ def _rise(case: _Case, most: int, why: Reason) -> Decision:
         replicas = at_least
         reasons.add(Reason.STARTS_FAIL)
     if replicas > case.current:
-        if case.current and case.lowered_at is not None:
+        first = case.lowered_at is not None and (case.raised_at is None or case.raised_at <= case.lowered_at)
+        if case.current and first and case.lowered_at is not None:  # a descent is regretted once, not by each step up
             regretted = case.now - case.lowered_at <= REGRET * _pause(case)
             case.patience = min(PATIENCE_MOST, case.patience + 1) if regretted else max(0, case.patience - 1)
         case.raised_at = case.now
