@@ -54,6 +54,21 @@ async def test_granted_replica_becomes_ready_and_each_phase_is_told(stage: Stage
     ]  # fmt: skip
 
 
+async def test_the_process_log_tells_of_each_replica(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """One line when it comes, serves (and after how long), drains and stops; phases are told by events only."""
+    caplog.set_level("INFO", "deploy.local.reconciler")
+    await stage.declare(engine())
+    await stage.grant(0)
+    await stage.ready()
+    await stage.grant(0, drain=(0,))
+    await stage.until(lambda state: states(state) == [S.DRAINING])
+    await stage.say(drained())
+    await stage.gone()
+    told = [record.message for record in caplog.records if record.name == "deploy.local.reconciler"]
+    words = [line.removeprefix("echo-r1-0 is ").split(" after ")[0] for line in told]
+    assert words == ["starting", "ready", "draining", "stopping"]
+
+
 async def test_drains_before_it_stops(stage: Stage) -> None:
     """A replica told to drain stays until its last lease is given back, and is free only when its process is gone."""
     await stage.declare(engine())
