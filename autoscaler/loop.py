@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from math import ceil
 from typing import Final
@@ -23,7 +24,7 @@ from autoscaler.fold import Fold
 from autoscaler.record import wish_of
 from autoscaler.settings import AutoscalerSettings
 from events.clock import Clock
-from events.log import EventLog, LogClosed, LogUnavailable, Position, Query, Record, Start, Subscription
+from events.log import Batch, EventLog, LogClosed, LogUnavailable, Position, Query, Start, Subscription
 from events.names import Topic
 from events.types.decisions import OwnershipTaken
 from events.units import Instant
@@ -194,7 +195,12 @@ class Autoscaler:
         tries = 0
         while not self._ended:
             try:
-                await self._fold_all(self._event_log.subscribe(topics, start()), caught_up)
+                async with _closing(self._event_log.subscribe(topics, start())) as subscription:
+                    async for batch in subscription:
+                        tries = 0
+                        await self._fold_batch(batch)
+                        if batch.caught_up:
+                            caught_up()
                 self._ended = True
             except LogClosed:
                 self._ended = True
@@ -203,18 +209,8 @@ class Autoscaler:
                 await self._pause(tries, error)
         self._wake.set()
 
-    async def _fold_all(self, subscription: Subscription, caught_up: Callable[[], None]) -> None:
-        try:
-            async for batch in subscription:
-                await self._fold_slices(batch.records)
-                if batch.records and batch.records[-1].position.topic in NEWS:
-                    self._read_to = batch.records[-1].appended_at
-                if batch.caught_up:
-                    caught_up()
-        finally:
-            await subscription.close()
-
-    async def _fold_slices(self, records: Sequence[Record]) -> None:
+    async def _fold_batch(self, batch: Batch) -> None:
+        records = batch.records
         for begin in range(0, len(records), FOLD_SLICE):
             now = self._clock.now()
             for record in records[begin : begin + FOLD_SLICE]:
@@ -222,6 +218,8 @@ class Autoscaler:
             self._wake.set()
             if begin + FOLD_SLICE < len(records):
                 await asyncio.sleep(0)
+        if records and records[-1].position.topic in NEWS:
+            self._read_to = records[-1].appended_at
 
     def _on_history(self, since: Instant) -> None:
         if not self.history_read:
@@ -387,3 +385,11 @@ class Autoscaler:
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         self._tasks.append(asyncio.create_task(work))
+
+
+@asynccontextmanager
+async def _closing(subscription: Subscription) -> AsyncIterator[Subscription]:
+    try:
+        yield subscription
+    finally:
+        await subscription.close()

@@ -44,7 +44,6 @@ class Relume:
 
     def __init__(self, settings: Settings, log: OpenLog, clock: Clock, folder: DataFolder) -> None:
         self._settings = settings
-        self._clock = clock
         self._folder = folder
         boot = uuid.uuid4().hex[:12]
         node = settings.node_name
@@ -146,12 +145,11 @@ class Relume:
         return _url(self._admin_settings.certificate is not None, host, port)
 
     async def _read_back(self) -> None:
-        end = self._clock.now() + READ_BACK
-        while not self._roles.autoscaler.history_read:
-            if self._clock.now() >= end:
-                _log.warning("past demand could not be read back within %.0f s; going on without", READ_BACK)
-                return
-            await asyncio.sleep(0.005)
+        try:
+            async with asyncio.timeout(READ_BACK):
+                await self._roles.autoscaler.wait_history_read()
+        except TimeoutError:
+            _log.warning("past demand could not be read back within %.0f s; going on without", READ_BACK)
 
     def _publish_endpoints(self) -> None:
         """Tell scripts where we listen (ports may be 0 in the settings)."""

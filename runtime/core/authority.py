@@ -40,6 +40,7 @@ class Authority:
         self._last_lease = 0
         self._meters = Meters(gateway)
         self._alarms: list[tuple[float, str]] = []
+        """When to look at which model; only the entry that is its `alarm_at` counts."""
         self._asked: dict[tuple[str, str], tuple[ModelSlots, ReplicaSlots]] = {}
         """Replicas with settling slots whose engine counts."""
         self._closed = False
@@ -369,9 +370,13 @@ class Authority:
     def _arm(self, model: ModelSlots) -> None:
         """See to it that the model is looked at when something of it becomes due."""
         due = model.next_due()
-        if due is not None and (model.alarm_at is None or due < model.alarm_at):
-            model.alarm_at = due
-            heapq.heappush(self._alarms, (due, model.name))
+        if due is None or (model.alarm_at is not None and due >= model.alarm_at):
+            return
+        model.alarm_at = due
+        heapq.heappush(self._alarms, (due, model.name))
+        if len(self._alarms) > 2 * len(self._models) + 64:  # mostly replaced ones: each model needs one
+            self._alarms = [(it.alarm_at, it.name) for it in self._models.values() if it.alarm_at is not None]
+            heapq.heapify(self._alarms)
 
     def _drop_if_over(self, model: ModelSlots) -> None:
         if model.over:

@@ -18,7 +18,7 @@ from autoscaler.settings import AutoscalerSettings
 from events.adapters.memory import MemoryEventLog
 from events.clock import SimulatedClock, settle
 from events.envelope import AnyEnvelope
-from events.log import LogUnavailable, Position, Query, Record
+from events.log import Batch, LogUnavailable, Position, Query, Record, Subscription
 from events.names import Topic
 from events.types.decisions import OwnershipTaken, WishDecided
 from events.types.requests import Levels
@@ -197,6 +197,39 @@ async def test_edges_act_while_history_is_unread(world: World) -> None:
         assert (await world.numbers("asleep"))[:2] == [0, 1]
         assert set(await world.numbers("busy")) == {3}
         assert autoscaler.statistics().log_failures > 3
+
+
+async def test_pauses_begin_anew_once_the_log_was_read(world: World) -> None:
+    """Failures with something read between them do not add up to the longest pause."""
+
+    class Fitful(Brittle):
+        """A log whose states can be read, but not followed."""
+
+        def subscribe(self, topics, start, group=None):  # type: ignore[no-untyped-def]  # as the port
+            subscription = super().subscribe(topics, start, group)
+            return BrokenOff(subscription) if start.at == "newest_per_key" else subscription
+
+    world.log = Fitful(world.clock)
+    world.tell(declared())
+    async with world.autoscaler(retry_first=0.1, retry_most=5.0) as autoscaler:
+        await world.clock.advance(2.05)
+        assert autoscaler.statistics().log_failures == 21
+
+
+class BrokenOff:
+    """A subscription that breaks off once it has delivered what stands in the log."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        async for batch in self._subscription:
+            yield batch
+            if batch.caught_up:
+                raise LogUnavailable("broke off")
+
+    async def close(self) -> None:
+        await self._subscription.close()
 
 
 async def test_recorded_before_it_counts(world: World) -> None:

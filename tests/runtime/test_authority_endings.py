@@ -183,3 +183,14 @@ def test_the_quarantine_of_a_draining_replica_ends_too() -> None:
     assert granted(desk.advance(at(QUARANTINE))) == []
     assert desk._alarms == []
     assert others(desk.give_back(other.id, DONE, at(2))) == [Drained(MODEL, name(0))]
+
+
+def test_alarms_that_were_replaced_are_forgotten() -> None:
+    """A model whose slots settle again and again while somebody waits does not fill the memory with its deadlines."""
+    desk, lease = one_slot(cancels="always")
+    for index in range(500):
+        now = at(index * 0.5)
+        desk.take(ticket(f"w{index}", now, wait=1e6), now)
+        desk.give_back(lease.id, LEFT, now)
+        (lease,) = leases(desk.advance(Instant(now + SETTLE_TIME)))
+    assert len(desk._alarms) <= 67
