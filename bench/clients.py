@@ -9,8 +9,6 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, cast
 
-from bench.upstream import CHUNK
-
 _LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
 _LAST_CHUNK: Final = b"\r\n0\r\n\r\n"
 _MARK: Final = b"data: {"
@@ -187,6 +185,3 @@ async def closed_loop(address: tuple[str, int], sent: bytes, connections: int, s
     for client in clients:
         client.close()
     return done
-
-
-CHUNK_BYTES = len(CHUNK)
