@@ -32,17 +32,20 @@ KINDS: Final = {
     "relume get models llama -o yaml        # as a file that apply takes",
     "relume get replicas --model llama -o wide",
     "relume get models -o json | jq '.items[] | {name: .metadata.name, state: .status.state}'",
+    "relume get models -l team=ads          # only those with this label",
     "relume get models -w                   # a line whenever something changed",
 ))  # fmt: skip
 @click.argument("kind", type=Kind(list(KINDS)), metavar="models|replicas|decisions")
 @click.argument("name", required=False, shell_complete=complete_replicas)
 @click.option("--model", help="Only this model's replicas or decisions.")
+@click.option("-l", "--selector", metavar="LABEL=VALUE,...", help="Only models with all of these labels.")
 @click.option("-w", "--watch", is_flag=True, help="Go on, and print what changed.")
 @output("table", "wide", "json", "yaml")
 @talking
 def get(  # noqa: PLR0913 - one parameter an option
-    connection: Connection, kind: str, name: str | None, model: str | None, output: str, *, watch: bool
-) -> None:
+    connection: Connection, kind: str, name: str | None, model: str | None, *, selector: str | None, output: str,
+    watch: bool,
+) -> None:  # fmt: skip
     """List what there is.
 
     JSON is {"items": [{"metadata", "spec", "status"}]}, also for one name. YAML of models is what `relume apply` takes.
@@ -51,13 +54,28 @@ def get(  # noqa: PLR0913 - one parameter an option
     if model and kind == "models":
         raise click.UsageError("--model goes with replicas and decisions; write: relume get models NAME")
 
+    wanted = _labels(selector, kind)
+
     def fetch() -> list[Item]:
-        return _items(connection, kind, name, model)
+        items = _items(connection, kind, name, model)
+        return [item for item in items if wanted.items() <= item["metadata"]["labels"].items()] if wanted else items
 
     if watch:
         _watch(fetch, kind, output)
     else:
         _show(fetch(), kind, output)
+
+
+def _labels(selector: str | None, kind: str) -> dict[str, str]:
+    """``team=ads,tier=1`` as labels."""
+    if not selector:
+        return {}
+    if kind != "models":
+        raise click.UsageError("--selector goes with models")
+    pairs = [part.partition("=") for part in selector.split(",")]
+    if any(not name or not equals for name, equals, _ in pairs):
+        raise click.UsageError(f"--selector {selector!r} is not LABEL=VALUE,...; write for example -l team=ads")
+    return {name: value for name, _, value in pairs}
 
 
 def _items(connection: Connection, kind: str, name: str | None, model: str | None) -> list[Item]:

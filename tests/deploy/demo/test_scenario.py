@@ -166,7 +166,7 @@ def test_without_llama_cpp_it_says_so_at_once(
 ) -> None:
     """No model is fetched, no relume is started, no report is written."""
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    monkeypatch.setattr("deploy.demo.run.ensure_model", lambda: pytest.fail("fetched a model"))
+    monkeypatch.setattr("deploy.demo.run.ensure_model", lambda _: pytest.fail("fetched a model"))
     assert run(DemoOptions(out=tmp_path / "out")) == 1
     assert "pip install 'relume[llamacpp]'" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
