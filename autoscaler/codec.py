@@ -1,20 +1,18 @@
-"""Snapshots, memories and policies as canonical JSON and back: what a wish carries, so that it can be taken again."""
+"""Snapshots, memories and policies as JSON and back: what a wish carries, so that it can be taken again."""
 
 from __future__ import annotations
 
-import json
 from typing import Final, TypeVar, cast
 
 from pydantic import JsonValue, TypeAdapter
 
-from autoscaler.core.model import Decision, Memory, Snapshot
+from autoscaler.core.model import Memory, Snapshot
 from autoscaler.core.policy import ScalingPolicy
 
 T = TypeVar("T")
 
 _SNAPSHOT: Final = TypeAdapter(Snapshot)
 _MEMORY: Final = TypeAdapter(Memory)
-_DECISION: Final = TypeAdapter(Decision)
 _POLICY: Final = TypeAdapter(ScalingPolicy)
 
 
@@ -38,16 +36,6 @@ def read_memory(raw: dict[str, JsonValue]) -> Memory:
     return _MEMORY.validate_python(raw)
 
 
-def decision_json(decision: Decision) -> dict[str, JsonValue]:
-    """A decision, every field."""
-    return _dump(_DECISION, decision)
-
-
-def read_decision(raw: dict[str, JsonValue]) -> Decision:
-    """ValueError when `raw` is no decision."""
-    return _DECISION.validate_python(raw)
-
-
 def policy_json(policy: ScalingPolicy) -> dict[str, JsonValue]:
     """A policy, every field."""
     return _dump(_POLICY, policy)
@@ -56,11 +44,6 @@ def policy_json(policy: ScalingPolicy) -> dict[str, JsonValue]:
 def read_policy(raw: dict[str, JsonValue]) -> ScalingPolicy:
     """ValueError when `raw` is no policy."""
     return _POLICY.validate_python(raw)
-
-
-def canonical(value: JsonValue) -> str:
-    """The one text of a JSON value: keys sorted, no spaces, numbers that read back exactly."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def _dump(adapter: TypeAdapter[T], value: T) -> dict[str, JsonValue]:

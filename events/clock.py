@@ -37,10 +37,6 @@ class SystemClock:
     async def sleep_until(self, instant: Instant) -> None:
         await asyncio.sleep(max(0.0, instant - self.now()))
 
-    def wall_step(self) -> float:
-        """Seconds by which the wall has moved against this clock since start: a step, or a sleep of the machine."""
-        return time.time() - self.now()
-
 
 class SimulatedClock:
     """Stands still until told to advance; sleepers wake in the order of their instants."""

@@ -12,7 +12,6 @@ ModelName = NewType("ModelName", str)
 ReplicaName = NewType("ReplicaName", str)
 """``MODEL-rREVISION-INDEX``: deterministic, so that starting a replica twice is the same as once."""
 
-NodeName = NewType("NodeName", str)
 GatewayName = NewType("GatewayName", str)
 
 DNS_LABEL_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"

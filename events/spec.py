@@ -1,8 +1,7 @@
 """What every slice of the declaration is built from: the pydantic base, durations, quantities.
 
 Each package owns its slice of the YAML in its own `spec.py`, made of these. camelCase on the outside, snake_case
-inside,
-unknown fields refused, values frozen.
+inside, unknown fields refused, values frozen.
 """
 
 from __future__ import annotations

@@ -14,9 +14,6 @@ from coldstart.core.phases import durations
 from events.types.replicas import Phase, PhaseSpan, ReplicasObserved, ReplicaState, ReplicaStatus
 from events.units import Instant, Seconds
 
-ESTIMATE_VERSION = 1
-"""Goes up when a constant or the arithmetic below changes: answers of different versions cannot be compared."""
-
 STARTS_KEPT = 10
 """Starts that an estimate remembers. Enough for a median that one slow start does not move, few enough that a new node,
 a cold page cache or a new file shows after five starts. Chosen by reasoning, not measured."""

@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -287,13 +288,11 @@ class Writer:
 
     def _checkpoint_aside(self) -> None:
         """In the keeper's thread: copy the WAL into the file while the writer goes on."""
-        connection = connect(self._path)
         try:
-            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            with closing(connect(self._path)) as connection:
+                connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except sqlite3.Error as error:
             logger.warning("%s: checkpoint put off: %s", self._path, error)
-        finally:
-            connection.close()
 
     def _empty_large_wal(self) -> None:
         wal = self._path.with_name(self._path.name + "-wal")

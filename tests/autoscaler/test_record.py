@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
-import pytest
-
-from autoscaler.codec import canonical, decision_json, read_decision
 from autoscaler.core.decide import decide, hold
 from autoscaler.core.model import Memory, Reason, in_order
 from autoscaler.record import read_wish, replay, wish_of
@@ -30,19 +26,6 @@ def test_a_wish_survives_the_wire() -> None:
     back = decode_structured(encode_structured(event))
     assert isinstance(back, Envelope)
     assert replay(back.data) == decision
-
-
-def test_canonical_is_one_text() -> None:
-    """Keys in order, nothing that a reader could write differently; numbers read back exactly."""
-    assert canonical({"b": 0.1, "a": [1, None, "ü"]}) == '{"a":[1,null,"ü"],"b":0.1}'
-    with pytest.raises(ValueError, match="JSON compliant"):
-        canonical({"a": float("inf")})
-
-
-def test_decisions_survive_json() -> None:
-    """Every field of a decision, its reasons as words."""
-    decision = decide(seen(waiting=9), POLICY, NOW)
-    assert read_decision(json.loads(canonical(decision_json(decision)))) == decision
 
 
 def test_a_wish_of_another_release_is_read_leniently() -> None:
