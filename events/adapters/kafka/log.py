@@ -31,7 +31,7 @@ from events.adapters.kafka.client import Admin, quieten
 from events.adapters.kafka.follower import AllFollower, Plan
 from events.adapters.kafka.member import Member
 from events.adapters.kafka.opening import Opener, Reading
-from events.adapters.kafka.places import lags
+from events.adapters.kafka.places import lags, spans, topic_places
 from events.adapters.kafka.producer import CLOSING, Producer
 from events.adapters.kafka.reader import Reader
 from events.adapters.kafka.settings import KafkaSettings
@@ -165,6 +165,11 @@ class KafkaEventLog:
         """Why events are not written now; empty when they are."""
         return "" if self._producer is None else self._producer.trouble()
 
+    @property
+    def tends(self) -> bool:
+        """Whether the tending group has begun: strays and garbage that are written from now on are seen to."""
+        return self._tender is not None and self._tender.begun
+
     async def lag(self, group: str) -> Mapping[Place, int]:
         """See the port."""
         self._check_open()
@@ -194,6 +199,8 @@ class KafkaEventLog:
         if self._settings.create_topics and any(report.partitions is None for report in reports):
             await self._admin.call(lambda client: create_topics(client, self._settings, reports), within)
             reports = await self._admin.call(check_topics, within)
+            partitions = {report.name: report.partitions or 0 for report in reports}
+            await self._admin.call(lambda client: spans(client, topic_places(partitions, partitions)), within)
         problems = problems_of(reports)
         if problems or common_partitions(reports) is None:
             raise LogCorrupt(f"topics at {','.join(self._settings.servers)} are not fit: {'; '.join(problems)}")

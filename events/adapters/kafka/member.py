@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
@@ -14,22 +14,25 @@ from kafka.errors import (
     CommitFailedError,
     IllegalGenerationError,
     KafkaError,
+    KafkaTimeoutError,
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
+from kafka.structs import MemberState
 
 from events.adapters.kafka.client import Admin, make_member, told
-from events.adapters.kafka.follower import BATCH, CLOSING, Delivery, Follower, Plan
+from events.adapters.kafka.follower import BATCH, CLOSING, Delivery, Follower, Plan, Polled
 from events.adapters.kafka.opening import Opener
 from events.adapters.kafka.scan import Scan
 from events.adapters.kafka.settings import KafkaSettings
+from events.adapters.kafka.wire import RawRecord
 from events.adapters.store import Place
 from events.clock import SystemClock
 from events.log import LogClosed, LogUnavailable, Record
 
 logger = logging.getLogger(__name__)
 
-TURN: Final = 25
+TURN: Final = 100
 """Milliseconds of one poll of a member: so long may a commit wait."""
 
 TRIES: Final = 200
@@ -37,6 +40,9 @@ TRIES: Final = 200
 
 PASS_EVERY: Final = 2.0
 """Seconds between commits past records that were delivered to nobody."""
+
+JOINING: Final = 40.0
+"""Seconds that joining may take: a rebalance waits for other members for 30 s at most (`max_poll_interval_ms`)."""
 
 _REBALANCING = (CommitFailedError, RebalanceInProgressError, IllegalGenerationError, UnknownMemberIdError)
 
@@ -52,7 +58,7 @@ class _Commit:
 
 @dataclass(slots=True)
 class _Progress:
-    """Of one place: where it was when it came, what was delivered, what is committed (offsets of the next record)."""
+    """Of one place: its first record for us, what was delivered, what is committed (offsets of the next record)."""
 
     first: int | None = None
     delivered: int = 0
@@ -82,7 +88,8 @@ class Member(Follower):
         self._waiting: deque[_Commit] = deque()
         self._progress: dict[Place, _Progress] = {}
         self._clock = SystemClock()
-        self._pass_at = self._clock.now() + PASS_EVERY
+        self._stable_at = self._clock.now()
+        self._pass_at = self._stable_at + PASS_EVERY
 
     def commit(self, offsets: Mapping[Place, int]) -> Future[None]:
         """Let the group go on at `offsets`. Done when Kafka has them; those of places that are gone are left out."""
@@ -109,19 +116,47 @@ class Member(Follower):
         listener = _Listener()
         consumer = make_member(self._settings, self._plan.group)
         try:
+            self._know_topics(consumer)
             consumer.subscribe(list(self._plan.topics), listener=listener)
             while not self._stopping.is_set():
                 self._commit(consumer)
                 self._hold_back(consumer)
                 polled = consumer.poll(timeout_ms=TURN, max_records=BATCH)
                 self._rebalance(consumer, listener)
-                self._handle(consumer, {tp: raws for tp, raws in polled.items() if _place(tp) in self._progress})
+                self._handle(consumer, self._of_ours(polled))
+                self._check_membership(consumer)
         finally:
             if self._waiting:
                 self._commit(consumer)
             consumer.close(autocommit=False, timeout_ms=CLOSING)
             self._rebalance(consumer, listener)
             self._let_go(tuple(self._progress))
+
+    def _know_topics(self, consumer: KafkaConsumer) -> None:
+        """Before joining: kafka-python 3.0.12 takes part in assignments before it knows how many partitions there are,
+        deals none, and may lose the assignment that follows."""
+        for topic in self._plan.topics:
+            if topic in self._plan.partitions and not consumer.partitions_for_topic(topic):
+                raise KafkaTimeoutError(f"the brokers do not tell the partitions of {topic}")
+
+    def _check_membership(self, consumer: KafkaConsumer) -> None:
+        """A member that is stuck in joining leaves and joins anew."""
+        now = self._clock.now()
+        if consumer.group_metadata().state == MemberState.STABLE:
+            self._stable_at = now
+        elif now - self._stable_at > JOINING:
+            self._stable_at = now
+            raise KafkaTimeoutError(f"not a stable member of {self._plan.group} for {JOINING:.0f} s")
+
+    def _of_ours(self, polled: Polled) -> Polled:
+        """Records of partitions that are held now."""
+        ours: dict[TopicPartition, Sequence[RawRecord]] = {}
+        for partition, raws in polled.items():
+            progress = self._progress.get((partition.topic, partition.partition))
+            if progress is not None:
+                ours[partition] = raws
+                progress.first = raws[0].offset if progress.first is None else progress.first
+        return ours
 
     def _hold_back(self, consumer: KafkaConsumer) -> None:
         """Pause while the loop is behind; polls go on, or the group would think that this member is stuck."""
@@ -210,10 +245,8 @@ class Member(Follower):
         offsets: dict[Place, int] = {}
         for place, progress in self._progress.items():
             position = self._positions.get(place)
-            if position is None:
+            if position is None or progress.first is None:
                 continue
-            if progress.first is None:
-                progress.first = position
             if progress.delivered <= progress.committed and position > max(progress.committed, progress.first):
                 offsets[place] = position
         return offsets
@@ -227,7 +260,3 @@ class Member(Follower):
             else:
                 with self._changed:
                     self._waiting.append(commit)
-
-
-def _place(partition: TopicPartition) -> Place:
-    return partition.topic, partition.partition

@@ -183,6 +183,8 @@ class Producer:
             return
         for index, (record, event) in enumerate(zip(records, work.events, strict=True)):
             self._send_one(Sent(record, event, work.append, index))
+            if self._broken is not None:
+                return  # what came after would be written before what failed; all of the append is told so
 
     def _send_one(self, sent: Sent) -> None:
         serial, generation, record = self._backlog.fly(sent), self._generation, sent.record

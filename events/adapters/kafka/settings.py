@@ -155,6 +155,7 @@ class KafkaSettings:
             "group_id": group,
             "session_timeout_ms": round(self.session_timeout * 1000),
             "heartbeat_interval_ms": round(self.heartbeat * 1000),
+            "max_poll_interval_ms": 30_000,  # also how long a rebalance waits for a member; ours poll all the time
         }
 
 

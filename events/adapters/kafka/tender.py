@@ -41,6 +41,8 @@ class Tender:
     def __init__(self, partitions: Mapping[str, int], clock: Clock) -> None:
         self._partitions = partitions
         self.opener = Tending(partitions, clock.now)
+        self.begun = False
+        """Its group has offsets, so nothing that is written from now on is missed."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self, append: Append, follow: Follow) -> None:
@@ -57,6 +59,7 @@ class Tender:
     async def _run(self, append: Append, subscription: Subscription) -> None:
         try:
             async for batch in subscription:
+                self.begun = True
                 if batch.records:
                     await self._tend(append, subscription, batch)
         except LogClosed:

@@ -1,0 +1,199 @@
+"""The Kafka log when its broker dies, freezes, stays away."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from events.adapters.kafka.log import KafkaEventLog
+from events.clock import SystemClock
+from events.envelope import AnyEnvelope
+from events.log import LogUnavailable, Start, Subscription
+from events.names import Topic
+from events.units import Seconds
+from tests.support.events import Teller
+from tests.support.kafka_broker import Broker, shared_broker, wipe
+from tests.support.kafka_logs import LEAKS, Collector, collect_leaks, kafka_log
+
+pytestmark = [pytest.mark.needs("kafka"), pytest.mark.slow, *LEAKS]
+
+PHASES, GATEWAYS = str(Topic.PHASES), str(Topic.GATEWAYS)
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    """The broker, without topics; running again afterwards, whatever was done to it."""
+    broker = shared_broker()
+    wipe(broker)
+    yield broker
+    broker.revive()
+    collect_leaks()
+
+
+async def append_stubbornly(log: KafkaEventLog, events: list[AnyEnvelope]) -> None:
+    """As the roles do: the same events again until the log has them."""
+    while True:
+        try:
+            await log.append(events)
+        except LogUnavailable:
+            await asyncio.sleep(0.1)
+        else:
+            return
+
+
+async def test_kill_9_loses_nothing_and_applies_nothing_twice(broker: Broker) -> None:
+    """Killed twice while four writers append and a follower and a group read: every acknowledged event is there, and
+    the follower has each once, in the order in which its writer wrote it."""
+    async with kafka_log(broker, append_timeout=Seconds(5.0)) as log:
+        follower = Collector(log.subscribe([GATEWAYS], Start("beginning")))
+        group = Collector(log.subscribe([GATEWAYS], Start("beginning"), "workers"))
+        acknowledged: set[str] = set()
+        done = asyncio.Event()
+
+        async def write(name: str) -> None:
+            tell, number = Teller(SystemClock(), f"relume/{name}"), 0
+            while not done.is_set():
+                events = [tell.beat(name, boot=str(number + n)) for n in range(5)]
+                number += 5
+                await append_stubbornly(log, events)
+                acknowledged.update(f"{event.source}/{event.id}" for event in events)
+
+        writers = [asyncio.create_task(write(f"w{n}")) for n in range(4)]
+        for _ in range(2):
+            await asyncio.sleep(random.Random(7).uniform(0.5, 1.0))
+            before = len(acknowledged)
+            broker.kill()
+            await asyncio.sleep(0.5)
+            await asyncio.to_thread(broker.start)
+            async with asyncio.timeout(60):
+                while len(acknowledged) < before + 100:  # noqa: ASYNC110 - it happens in the other tasks
+                    await asyncio.sleep(0.05)
+        done.set()
+        await asyncio.gather(*writers)
+        await _until_told(follower, acknowledged)
+        await _until_told(group, acknowledged)
+        told = [f"{record.envelope.source}/{record.envelope.id}" for record in follower.records]
+        assert len(told) == len(set(told)), "delivered twice"
+        for name in ("w0", "w1", "w2", "w3"):
+            boots = [int(r.envelope.data.boot) for r in follower.records if r.envelope.data.gateway == name]
+            assert boots == sorted(boots)
+        await follower.close()
+        await group.close()
+
+
+async def _until_told(collector: Collector, wanted: set[str]) -> None:
+    async with asyncio.timeout(60):
+        while not wanted <= {f"{r.envelope.source}/{r.envelope.id}" for r in collector.records}:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+async def test_the_loop_is_never_blocked(broker: Broker, how: str) -> None:
+    """While the broker is gone, or accepts and says nothing, offers, appends, subscriptions and reads stop nothing
+    else. (The better of three rounds counts: the machine may be busy with other things.)"""
+    async with kafka_log(broker, append_timeout=Seconds(0.5)) as log:
+        tell = Teller(SystemClock())
+        follower = Collector(log.subscribe([PHASES], Start("end")))
+        await append_stubbornly(log, [tell.drained()])
+        broker.kill() if how == "killed" else broker.freeze()
+        worst = []
+        for _ in range(3):
+            using = asyncio.create_task(_use(log, tell))
+            worst.append(await _longest_stall(2.0))
+            await using
+        broker.revive()
+        assert min(worst) < 0.1, f"stalls of {worst} s"
+        event = tell.drained()
+        await append_stubbornly(log, [event])
+        await follower.until({event.id})
+        await follower.close()
+
+
+async def _use(log: KafkaEventLog, tell: Teller) -> None:
+    async def append() -> None:
+        with pytest.raises(LogUnavailable):
+            await log.append([tell.drained()])
+
+    async def follow() -> None:
+        subscription: Subscription = log.subscribe([GATEWAYS], Start("newest_per_key"))
+        await asyncio.sleep(0.5)
+        await subscription.close()
+
+    async def offer() -> None:
+        for _ in range(200):
+            log.offer(tell.drained())
+            log.stats()
+            await asyncio.sleep(0.005)
+
+    await asyncio.gather(offer(), follow(), *(append() for _ in range(20)))
+
+
+async def _longest_stall(seconds: float) -> float:
+    clock, worst = SystemClock(), 0.0
+    end = before = clock.now()
+    end += seconds
+    while before < end:
+        await asyncio.sleep(0.005)
+        now = clock.now()
+        worst, before = max(worst, now - before - 0.005), now
+    return worst
+
+
+async def test_away_for_a_while(broker: Broker) -> None:
+    """Offers are kept up to their bound, what is beyond is dropped and counted, and all goes on by itself."""
+    async with kafka_log(broker, offer_bound=500, append_timeout=Seconds(1.0)) as log:
+        tell = Teller(SystemClock())
+        follower = Collector(log.subscribe([PHASES], Start("end")))
+        await follower.caught_up.wait()
+        broker.kill()
+        taken = [event.id for event in (tell.drained() for _ in range(800)) if log.offer(event)]
+        assert len(taken) == 500
+        with pytest.raises(LogUnavailable):
+            await log.append([tell.drained()])
+        async with asyncio.timeout(20):
+            while not log.trouble:  # noqa: ASYNC110 - it is told by other threads
+                await asyncio.sleep(0.1)
+        assert (log.stats().dropped, log.stats().offered) == (300, 500)
+        await asyncio.to_thread(broker.start)
+        await follower.until(set(taken))
+        event = tell.drained()
+        await append_stubbornly(log, [event])
+        await follower.until({event.id})
+        offered = [ident for ident in follower.ids if ident in set(taken)]
+        assert offered == taken, "in order, each once"
+        assert (log.stats().queue_depth, log.trouble) == (0, "")
+        await follower.close()
+
+
+async def test_away_for_longer_than_a_delivery_may_take(broker: Broker) -> None:
+    """kafka-python's producer is stuck after that; it is made anew, and what was offered arrives, each once."""
+    async with kafka_log(
+        broker, delivery_timeout=Seconds(2.0), request_timeout=Seconds(1.0), append_timeout=Seconds(1.0)
+    ) as log:
+        tell = Teller(SystemClock())
+        follower = Collector(log.subscribe([PHASES], Start("end")))
+        await follower.caught_up.wait()
+        await append_stubbornly(log, [tell.drained()])
+        broker.freeze()  # requests stand in its socket, and are carried out when it goes on
+        taken = {event.id for event in (tell.drained() for _ in range(50)) if log.offer(event)}
+        async with asyncio.timeout(60):
+            while not log.stats().producers_remade:  # noqa: ASYNC110 - it happens in the producer's thread
+                await asyncio.sleep(0.1)
+        broker.revive()
+        await follower.until(taken)
+        event = tell.drained()
+        await append_stubbornly(log, [event])
+        await follower.until({event.id})
+        assert len(follower.ids) == len(set(follower.ids))
+        await follower.close()
+
+
+async def test_opened_without_a_broker(broker: Broker) -> None:
+    """Opening says who does not answer, within its bound."""
+    broker.stop()
+    with pytest.raises(LogUnavailable, match=broker.address):
+        async with kafka_log(broker, open_timeout=Seconds(1.0)):
+            raise AssertionError("it must not open")
