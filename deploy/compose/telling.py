@@ -68,7 +68,7 @@ class RolesReadiness:
 
 _LEVELS = frozenset({
     "connections", "held", "running", "buffered_bytes", "upstream_idle", "queue_depth", "news_pending", "models",
-    "replicas", "ready", "starting",
+    "replicas", "ready", "starting", "tending",
 })  # fmt: skip
 """Fields of the roles' counts that go up and down; all others only count up."""
 

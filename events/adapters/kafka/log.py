@@ -59,6 +59,8 @@ class KafkaLogStats(LogStats):
     """Strays of news that were too old to be put right."""
     producers_remade: int = 0
     """Producers thrown away because a delivery failed."""
+    tending: int = 0
+    """1 once this process takes part in tending the topics, else 0."""
 
 
 class KafkaEventLog:
@@ -187,7 +189,7 @@ class KafkaEventLog:
         counts["ignored"] += tending.opener.ignored
         return KafkaLogStats(
             **counts, repeated=self._repeated, producers_remade=self._remade,
-            strays=tending.opener.strays, stale=tending.opener.stale,
+            strays=tending.opener.strays, stale=tending.opener.stale, tending=int(tending.begun),
         )  # fmt: skip
 
     # Inside.
