@@ -32,7 +32,7 @@ from runtime.core.ledger import ModelStatus, Poll
 from runtime.core.model_slots import Declared
 from runtime.core.policy import Heartbeat
 from runtime.desk_busy import BusyPoller
-from runtime.desk_declared import read_declared
+from runtime.desk_declared import read_declaration
 from runtime.desk_news import BEAT, Heart, Newsagent
 from runtime.ports import CatalogEntry, Ending, Lease, ModelRoute, Outcome, Progress, Refusal, TicketRequest, Waiter
 
@@ -229,7 +229,7 @@ class Desk:
             self._do(self._authority.delete(ModelName(data.model), now))
         elif isinstance(data, ModelDeclared):
             try:
-                declared = read_declared(data)
+                declared = read_declaration(data)
             except ValidationError as error:  # of another release, or of another writer: what was known stands
                 self._unreadable += 1
                 logger.warning("the declaration of %s cannot be read: %s", data.model, error)

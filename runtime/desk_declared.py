@@ -24,7 +24,7 @@ class _Slice(BaseModel):
     cold_start: ColdStartSpec = Field(default_factory=ColdStartSpec)
 
 
-def read_declared(event: ModelDeclared) -> Declared:
+def read_declaration(event: ModelDeclared) -> Declared:
     """The declaration in plain numbers. Raises pydantic.ValidationError where it cannot be read."""
     spec = _Slice.model_validate(event.spec)
     return Declared(

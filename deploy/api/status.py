@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from deploy.api.shapes import (
     Condition,
@@ -18,12 +17,9 @@ from deploy.api.shapes import (
 from events.types.decisions import WishDecided
 from events.types.grants import GrantDecided
 from events.types.models import ModelDeclared
-from events.types.replicas import PhaseSpan, ReplicasObserved, ReplicaState, ReplicaStatus
+from events.types.replicas import FAILED_STARTS, PhaseSpan, ReplicasObserved, ReplicaState, ReplicaStatus
 from events.types.requests import Levels
 from events.units import Instant, format_instant
-
-GIVES_UP_AT: Final = 3
-"""Failed starts after which held requests fail with the reason (design §5), and the model says Failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +118,7 @@ def _verdict(facts: Facts, replicas: Sequence[ReplicaStatus]) -> _Verdict:
         return _Verdict(ModelState.DRAINING, "Deleted", f"deleted; {_replicas(left)} left to drain")
     if _count(replicas, ReplicaState.READY):
         return _ready(facts)
-    if facts.observed and facts.observed.failures >= GIVES_UP_AT:
+    if facts.observed and facts.observed.failures >= FAILED_STARTS:
         return _failed(ModelState.FAILED, facts, facts.observed)
     if _count(replicas, ReplicaState.STARTING):
         return _starting(facts, replicas)

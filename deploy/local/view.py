@@ -19,10 +19,12 @@ from events.names import ModelName
 from events.types.grants import GrantDecided, LeadershipTaken
 from events.types.models import ModelDeclared
 from events.units import Seconds
+from runtime.spec import TimeoutsSpec
 
 KEPT_REVISIONS: Final = 4
 """Of a model: the one that is rolled out, the one before, and two that a slow follower may still name."""
-DEFAULT_TOTAL: Final = Seconds(600.0)
+DEFAULT_TOTAL: Final = Seconds(TimeoutsSpec().total)
+"""For a declaration that is not known or cannot be read."""
 
 
 @dataclass(slots=True)

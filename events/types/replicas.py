@@ -4,10 +4,15 @@ allocator."""
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 from events.kinds import event, value
 from events.names import Topic
 from events.types.shared import Amount, At, Count, Resources
+
+FAILED_STARTS: Final = 3
+"""After so many failed starts in a row requests that wait are refused, the model is said to have failed, and a new
+revision is rolled out no further. Chosen: one failure may be chance, two a slow disk."""
 
 
 class ReplicaState(StrEnum):

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from events.types.grants import GrantDecided
 from events.types.models import Override
-from events.types.replicas import ReplicasObserved
+from events.types.replicas import FAILED_STARTS, ReplicasObserved
 from events.types.shared import Resources
 from events.units import Instant, Seconds
 
@@ -59,7 +59,7 @@ class AllocatorPolicy:
     """
 
     unseen_grace: Seconds = Seconds(5.0)
-    failed_starts: int = 3
+    failed_starts: int = FAILED_STARTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

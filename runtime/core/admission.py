@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from coldstart.core.hold import Held, HoldRefusal
+from events.types.replicas import FAILED_STARTS
 from events.units import Instant, Seconds, format_duration
 from runtime.core.model_slots import ModelSlots
 from runtime.ports import Refusal, RefusalCode
-
-FAILED_STARTS = 3
-"""As many failed starts in a row fail the requests that wait (design §5)."""
 
 SHUTDOWN_RETRY = Seconds(5.0)
 """When to come back to a process that shuts down: a restart takes about as long. Chosen by reasoning, not measured."""

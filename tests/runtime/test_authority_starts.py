@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from events.types.replicas import Phase, PhaseSpan, ReplicaState, ReplicaStatus
+from events.types.replicas import FAILED_STARTS, Phase, PhaseSpan, ReplicaState, ReplicaStatus
 from events.units import Instant
-from runtime.core.admission import FAILED_STARTS
 from runtime.core.authority import Authority
 from runtime.core.commands import SendWindow
 from runtime.ports import RefusalCode
