@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import json
 import logging
@@ -117,8 +116,7 @@ class Relume:
         roles = self._roles
         self.endpoints_file.unlink(missing_ok=True)
         roles.desk.shut_down()
-        with contextlib.suppress(RuntimeError):  # it never listened
-            await roles.gateway.drain(bound)
+        await roles.gateway.drain(bound)
         await roles.autoscaler.close()
         if self._allocating is not None:
             self._allocating.cancel()

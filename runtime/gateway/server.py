@@ -27,15 +27,16 @@ _BACKLOG = 4096
 class GatewayStats:
     """What the data port is doing now, and has counted since its start."""
 
-    connections: int
-    held: int
-    running: int
+    connections: int = 0
+    held: int = 0
+    running: int = 0
     """Requests with a lease, also those whose client has left."""
-    requests: int
-    buffered_bytes: int
-    upstream_idle: int
-    refused_connections: int
-    access_lines_dropped: int
+    requests: int = 0
+    buffered_bytes: int = 0
+    upstream_idle: int = 0
+    refused_connections: int = 0
+    access_lines_dropped: int = 0
+    """For want of room, or because the disk took none."""
 
 
 class GatewayServer:
@@ -77,9 +78,10 @@ class GatewayServer:
         return len(self._context.wheel) if self._context is not None else 0
 
     def stats(self) -> GatewayStats:
-        """Now."""
+        """Now; zeros before `start`."""
         context = self._context
-        assert context is not None
+        if context is None:
+            return GatewayStats()
         held = sum(1 for exchange in context.exchanges if exchange.state is State.HELD)
         return GatewayStats(
             connections=len(context.connections),
@@ -89,7 +91,7 @@ class GatewayServer:
             buffered_bytes=context.buffered_bytes,
             upstream_idle=context.pool.idle,
             refused_connections=context.refused_connections,
-            access_lines_dropped=context.log.dropped if context.log is not None else 0,
+            access_lines_dropped=0 if context.log is None else context.log.dropped + context.log.failed_writes,
         )
 
     async def drain(self, bound: Seconds) -> None:
