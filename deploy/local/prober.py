@@ -21,6 +21,8 @@ PACE: Final = ((5.0, 0.010), (30.0, 0.050), (float("inf"), 0.200))
 """(until so many seconds after the first poll, seconds between polls)."""
 ONE_ANSWER: Final = Seconds(10.0)
 """Seconds for one health answer: engines that load in their only thread accept and answer later."""
+BROKEN_FOR: Final = Seconds(10.0)
+"""Errors other than 503 for so long, from an engine that calls itself healthy, will not go away: its model is broken."""
 LARGEST: Final = 4 << 20
 RETRIED: Final = frozenset({408, 425, 429})
 """Statuses below 500 that say "later", not "never"."""
@@ -63,6 +65,7 @@ class HttpProber:
 
     async def warm_up(self, host: str, port: int, probe: Probe) -> str:
         """The one-token request, again while the answer is "later" (5xx, 429). Empty: it was answered with 200."""
+        broken_at = Instant(self._clock.now() + BROKEN_FOR)
         async for _ in self._polls():
             try:
                 async with self._session.post(
@@ -74,7 +77,8 @@ class HttpProber:
                 continue
             if answer.status == 200:
                 return ""
-            if answer.status < 500 and answer.status not in RETRIED:
+            later = answer.status == 503 or answer.status in RETRIED
+            if not later and (answer.status < 500 or self._clock.now() >= broken_at):
                 said = body.decode(errors="replace").strip()[:300]
                 return f"POST {probe.warmup_path} was answered with {answer.status}: {said}"
         raise AssertionError("polls do not end")
