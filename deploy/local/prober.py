@@ -22,7 +22,7 @@ PACE: Final = ((5.0, 0.010), (30.0, 0.050), (float("inf"), 0.200))
 ONE_ANSWER: Final = Seconds(10.0)
 """Seconds for one health answer: engines that load in their only thread accept and answer later."""
 BROKEN_FOR: Final = Seconds(10.0)
-"""Errors other than 503 for so long, from an engine that calls itself healthy, will not go away: its model is broken."""
+"""Errors other than 503 for so long, from an engine that calls itself healthy, stay: its model is broken."""
 LARGEST: Final = 4 << 20
 RETRIED: Final = frozenset({408, 425, 429})
 """Statuses below 500 that say "later", not "never"."""
