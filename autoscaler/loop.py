@@ -313,7 +313,7 @@ class Autoscaler:
             self._record_tries = min(self._record_tries + 1, TRIES_COUNTED)
             await self._pause(self._record_tries, error)
             for one in taken:
-                one.view.recording, one.view.dirty = False, False
+                one.view.recording, one.view.dirty, one.view.unsure = False, False, True
                 self._agenda.urgent(one.view.model)
             return
         self._record_tries = 0

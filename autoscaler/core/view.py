@@ -87,6 +87,7 @@ class ModelView:
         "memory",
         "model",
         "recording",
+        "unsure",
         "wish",
     )  # fmt: skip
 
@@ -101,6 +102,9 @@ class ModelView:
         self.decided_at = Instant(0.0)
         self.recording = self.dirty = False
         """Whether a decision is on its way into the log, and whether something has happened since."""
+        self.unsure = False
+        """Whether a decision may stand in the log that the log did not confirm: then the next one is recorded, whatever
+        it says."""
         self.enough = 0.0
         """Requests that the last decision is good for: more of them, and a new decision is urgent."""
         self._windows: Windows | None = None
@@ -218,7 +222,7 @@ class ModelView:
         ago; or never (None), as it says nothing that the wish on record does not."""
         declared, wish = self.declared, self.wish
         assert declared is not None
-        if wish is None or not self.stands:
+        if wish is None or not self.stands or self.unsure:
             known = wish is not None and wish.uid == declared.uid
             return None if declared.deleted and not known else now
         if wish.replicas != decision.replicas:
@@ -239,6 +243,7 @@ class ModelView:
 
     def recorded(self, decision: Decision, declared: Declared, at: Instant) -> None:
         """The decision, taken for this declaration, stands in the log: it is the wish from now on."""
+        self.unsure = False
         self.wish = Wish(declared.uid, declared.revision, decision.replicas, decision.reasons, declared.policy, at)
 
     def decided(self, decision: Decision, at: Instant) -> None:

@@ -2,7 +2,8 @@
 
 Delays double from 1 s to 5 minutes (Kubernetes' CrashLoopBackOff has the same cap; its first delay is 10 s). A success
 clears the count, but is on probation: a replica that breaks within its first minute goes on where the count stood, so
-one that starts well and dies at once is a crash loop too. Starts that ran side by side and failed count once.
+one that starts well and dies at once is a crash loop too. One that was ready and ended in order has passed, since many
+models live for seconds only. Starts that ran side by side and failed count once.
 """
 
 from __future__ import annotations
@@ -72,5 +73,5 @@ def broke(before: Backoff, failure: Failure, ready_at: Instant, now: Instant) ->
 
 
 def lived(before: Backoff) -> Backoff:
-    """After a replica has been ready for its probation: what was before is forgotten."""
+    """After a replica has been ready for its probation, or ended in order: what was before is forgotten."""
     return replace(before, probation=0)

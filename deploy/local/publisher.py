@@ -74,6 +74,8 @@ class Publisher:
                 self.failed_appends += 1
                 _log.warning("the state of %d models waits for the log: %s", len(taken), error)
                 self._marked = dict.fromkeys(taken) | self._marked
+                for model in taken:
+                    self._told.pop(model, None)  # it may have been written all the same: tell it whatever it is then
                 await self._clock.sleep_until(Instant(self._clock.now() + delay))
                 delay = Seconds(min(LONGEST_RETRY, delay * 2))
             if self._marked:

@@ -145,6 +145,7 @@ class Reconciler:
         if counting is not None:
             await counting  # a new start must know of this failure
         self._told.pop(replica, None)
+        self._count_good_end(replica)
         del self._runs[replica.declared.model].replicas[replica.name]
         self.look(replica.declared.model)
 
@@ -196,6 +197,15 @@ class Reconciler:
         before = runs.backoffs.get(key)
         if before is not None:
             runs.backoffs[key] = backoff.succeeded(before)
+
+    def _count_good_end(self, replica: Replica) -> None:
+        """A replica that was ready and ended because it was told to has lived, however short its life: a model that
+        goes to zero within seconds has no other way to earn its next start."""
+        runs, key = self._runs[replica.declared.model], _key(replica)
+        before, verdict = runs.backoffs.get(key), replica.verdict
+        ended_well = verdict is not None and verdict.reason is None and replica.ready_at is not None
+        if before is not None and ended_well:
+            runs.backoffs[key] = backoff.lived(before)
 
     def _forget(self, runs: _Runs, view: ModelView) -> None:
         """Drop back-offs of other declarations and revisions, forgiven ones, and those nobody has asked about."""

@@ -16,10 +16,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from events.types.grants import Placement
-from events.units import Instant
+from events.units import Instant, Seconds
 from preemption.core.inventory import Holding, Ledger, Need
 from preemption.core.placement import Kind, Lack, kinds_of, lack, place
 from preemption.core.seat import Seat
+
+HAND_OVER = Seconds(1.0)
+"""A dormant replica this close to its next try keeps its place: the adapter may start it before it has read that the
+place is another's. Many times what a grant takes to reach it."""
 
 Rank = tuple[int, bool, float, int, float, str]
 
@@ -114,9 +118,14 @@ class Round:
         return None if found is None else place(self.ledger, need)
 
     def _dormant_replicas(self) -> list[tuple[Seat, str]]:
-        owners = sorted(self.dormant, key=self.rank, reverse=True)
+        owners = sorted(filter(self._sleeps_on, self.dormant), key=self.rank, reverse=True)
         named = ((owner, name) for owner in owners if owner.stand for name in reversed(owner.stand.dormant))
         return [(owner, name) for owner, name in named if name in owner.named]
+
+    def _sleeps_on(self, seat: Seat) -> bool:
+        """Whether the next try of a model whose starts back off is far enough."""
+        retry_at = None if seat.observed is None else seat.observed.retry_at
+        return retry_at is not None and retry_at > self.now + HAND_OVER
 
     def _note_lack(self, seat: Seat, need: Need, priority: int) -> None:
         found = self._lacks.get(need)

@@ -367,6 +367,16 @@ def test_an_empty_place_stays_when_there_is_another() -> None:
     assert (world.live("a"), world.live("b")) == (["a-r1-0"], ["b-r1-0"])
 
 
+def test_a_place_is_kept_right_before_the_next_try() -> None:
+    """Within a second of the next try the adapter may start the replica before it has read that its place is
+    another's: two would be on one card. So the place is not given away."""
+    world = crashing(gpus=1)
+    world.declare("b", resources=needs(gpus=1), priority=1)
+    world.wish("b", 1)
+    world.decide(after=59.5)
+    assert (world.live("a"), world.live("b")) == (["a-r1-0"], [])
+
+
 def test_no_more_places_are_taken_than_needed() -> None:
     """Of several empty places those that do not help are left alone."""
     world = World(node("n1", gpus=1), node("n2", gpus=2))

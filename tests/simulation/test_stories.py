@@ -1,0 +1,162 @@
+"""Single stories in a simulated world: each was, or could be, a bug of the whole that no part shows alone."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from autoscaler.core.model import Decision, Memory
+from events.units import Instant, Seconds
+from tests.support.simulated_cluster import Behaviour
+from tests.support.simulated_time import START, simulate
+from tests.support.simulated_world import Setup, Watcher, World, world
+
+NOW = Instant(START)
+ALWAYS = {"wait": 60.0, "leaves": None}
+
+
+def told(story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+    """Run a story in a world without hazards of its own."""
+
+    async def run() -> None:
+        async with world(Setup(seed=1)) as made:
+            made.machine.behaviours["m"] = Behaviour(start=(0.5, 0.5))
+            await story(made)
+            made.check_alive()
+
+    simulate(run)
+
+
+async def declare(made: World, keep_alive: str = "1s", **scaling: object) -> None:
+    """The model `m`: 2 slots, 0 to 4 replicas."""
+    bounds = {"maxReplicas": 4, "keepAlive": keep_alive, "stableWindow": "10s", "panicWindow": "2s", **scaling}
+    await made.apply("m", slots=2, resources={"cpu": 1, "memory": "1Gi", "gpus": 0}, scaling=bounds)
+    await asyncio.sleep(0.1)
+
+
+async def served(made: World, seconds: float = 0.3) -> None:
+    """One request comes and is served."""
+    client = made.ask("m", random.Random(0), seconds=seconds, **ALWAYS)
+    await until(lambda: bool(client.how))
+    assert client.how == "finished"
+
+
+async def until(holds: Callable[[], bool], within: float = 60.0) -> None:
+    """Wait for something in the world."""
+    async with asyncio.timeout(within):
+        while not holds():  # noqa: ASYNC110 - many things may make it so, on simulated time
+            await asyncio.sleep(0.1)
+
+
+def test_rare_crashes_of_short_lives_are_no_crash_loop() -> None:
+    """A model that goes to zero within seconds and crashes now and then is tried again at once each time: what lived
+    well between two crashes counts."""
+
+    async def story(made: World) -> None:
+        await declare(made)
+        for _ in range(8):
+            for _ in range(3):
+                await served(made)
+                await asyncio.sleep(8.0)
+            made.ask("m", random.Random(0), seconds=0.3, **ALWAYS)
+            await until(lambda: any(engine.running for engine in made.machine.engines.values()))
+            made.machine.crash(next(iter(made.machine.engines)))
+            await asyncio.sleep(0.1)
+            assert made.ledger.observed["m"].failures == 1, "a crash loop was seen where there is none"
+            await asyncio.sleep(20.0)
+
+    told(story)
+
+
+def test_crash_loop_is_one() -> None:
+    """A model whose replicas start well and all die within seconds is tried less and less often."""
+
+    async def story(made: World) -> None:
+        await declare(made, "300s", minReplicas=1)
+        began: list[float] = []
+        made.machine.began.append(lambda _: began.append(made.clock.now()))
+        for _ in range(1200):
+            await asyncio.sleep(0.5)
+            for name, engine in list(made.machine.engines.items()):
+                if engine.ready:
+                    made.machine.crash(name)
+        assert 8 <= len(began) <= 12, began
+
+    told(story)
+
+
+@pytest.mark.parametrize("written", [0.0, 1.0], ids=["not written", "written all the same"])
+def test_a_wish_whose_writing_is_unsure_is_settled(written: float) -> None:
+    """The log does not confirm a wish for zero, and may have it; by then somebody asks again. The model must not stay
+    at zero with a wish for one in the autoscaler's mind only."""
+
+    async def story(made: World) -> None:
+        await declare(made, "1s")
+        await served(made)
+        await asyncio.sleep(0.6)
+        made.faults.away, made.faults.unsure = True, written
+        await asyncio.sleep(2.5)
+        view = made.autoscaler._fold.models["m"]
+        assert view.unsure
+        made.faults.away = False
+        await until(lambda: not made.machine.engines)
+        assert view.record_at(Decision(replicas=1, reasons=view.wish.reasons, memory=Memory()), NOW, Seconds(10.0)) is (  # type: ignore[union-attr]  # it has one
+            NOW if view.unsure else None
+        )
+        await served(made)
+        assert not view.unsure
+        assert view.wish is not None
+        assert view.wish.replicas == made.ledger.wishes["m"].replicas
+
+    told(story)
+
+
+@pytest.mark.parametrize("written", [0.0, 1.0], ids=["not written", "written all the same"])
+def test_a_state_whose_writing_is_unsure_is_settled(written: float) -> None:
+    """The log does not confirm that a replica starts, and may have it; it is gone before the log is back. What the log
+    says last must be that it is gone."""
+
+    async def story(made: World) -> None:
+        await declare(made, "300s")
+        made.machine.behaviours["m"] = Behaviour(start=(0.5, 0.5), stop=0.01)
+        await made.scale("m", 1, 0.3)
+        while not made.cluster._reconciler.replicas():  # noqa: ASYNC110 - at the very turn of the loop
+            await asyncio.sleep(0)
+        made.faults.away, made.faults.unsure = True, written
+        await asyncio.sleep(0.2)
+        for name in list(made.machine.engines):
+            made.cluster._reconciler.find("m", name).stop("a person's will")  # type: ignore[union-attr]  # it is there
+        made.cluster._reconciler.close()  # nothing starts again
+        await asyncio.sleep(1.0)
+        made.faults.away = False
+        await asyncio.sleep(10.0)
+        assert made.cluster._reconciler.replicas() == []
+        assert made.ledger.observed["m"].replicas == ()
+
+    told(story)
+
+
+def test_constant_load_does_not_flap() -> None:
+    """Ten minutes of the same load: the wish rises to it and stays."""
+
+    async def story(made: World) -> None:
+        await declare(made, "60s")
+        drawn = random.Random(5)
+        watcher = Watcher(made)
+        watcher.keep_alive["m"] = 60.0
+        watching = asyncio.create_task(watcher.watch())
+        for second in range(600):
+            for _ in range(4):  # four a second of a second each: four run at any time, two replicas are full
+                made.ask("m", drawn, seconds=1.0, **ALWAYS)
+                await asyncio.sleep(0.25)
+            if second == 60:
+                made.ledger.wish_changes.clear()
+        watching.cancel()
+        assert made.ledger.wish_changes.get("m", 0) <= 2
+        assert 2 <= made.ledger.wishes["m"].replicas <= 3
+
+    told(story)
