@@ -86,7 +86,7 @@ async def test_kill_9_loses_nothing_and_applies_nothing_twice(broker: Broker) ->
 
 async def _until_told(collector: Collector, wanted: set[str]) -> None:
     async with asyncio.timeout(60):
-        while not wanted <= {f"{r.envelope.source}/{r.envelope.id}" for r in collector.records}:  # noqa: ASYNC110
+        while not wanted <= {f"{r.envelope.source}/{r.envelope.id}" for r in collector.records}:  # noqa: ASYNC110 - another task collects
             await asyncio.sleep(0.05)
 
 
