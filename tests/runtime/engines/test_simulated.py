@@ -107,7 +107,7 @@ async def test_a_stream_has_one_event_a_token_then_usage_then_done() -> None:
 
 async def test_context_and_kv_cache_limits() -> None:
     """Too long for the context, or for the whole cache: 400. What only does not fit now waits."""
-    flags = ("--max-model-len", "50", "--kv-tokens", "20", "--time-to-first-token", "30ms", "--max-num-seqs", "9")
+    flags = ("--max-model-len", "50", "--kv-tokens", "20", "--time-to-first-token", "500ms", "--max-num-seqs", "9")
     async with simulated(*flags) as engine:
         long = await engine.post("/v1/completions", completion(max_tokens=48))
         large = await engine.post("/v1/completions", completion(max_tokens=18))
