@@ -22,7 +22,7 @@ from events.types.metrics import ReplicaMetrics
 from events.types.models import ModelDeclared
 from events.types.phases import ColdStartFinished
 from events.types.replicas import ReplicasObserved
-from events.types.requests import RequestWindow
+from events.types.requests import COUNTS, RequestWindow
 from events.types.shared import Sketch
 from runtime.core.sketch import value_of
 
@@ -75,13 +75,6 @@ class Histogram:
             total += count
             rows.append(("+Inf" if bound == float("inf") else repr(bound), float(total)))
         return rows
-
-
-COUNTED: Final = (
-    "arrivals", "starts", "finishes", "failures", "refusals", "abandoned", "tokens_in", "tokens_out", "bytes_in",
-    "bytes_out",
-)  # fmt: skip
-"""The fields of a window that only grow."""
 
 
 @dataclass(slots=True)
@@ -190,7 +183,7 @@ class Tallies:
         key = (source, window.revision)
         last = tally.windows.get(key)
         old = last if last is not None and last.started_at == window.started_at else None
-        for name in COUNTED:
+        for name in COUNTS:
             tally.counts[name] += max(0, getattr(window, name) - (getattr(old, name) if old else 0))
         tally.held.grow(window.held, old.held if old else None)
         tally.first_byte.grow(window.first_byte, old.first_byte if old else None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from events.kinds import event, value
 from events.names import Topic
 from events.types.shared import Amount, At, Count, Sketch
@@ -50,6 +52,13 @@ class RequestWindow:
     oldest_waiting_since: At | None = None
     earliest_deadline: At | None = None
     edge: bool = False
+
+
+COUNTS: Final = (
+    "arrivals", "starts", "finishes", "failures", "refusals", "abandoned", "tokens_in", "tokens_out", "bytes_in",
+    "bytes_out",
+)  # fmt: skip
+"""The fields of a window that count what happened in it: within an interval they only grow."""
 
 
 @event("relume.activation.requested", Topic.REQUESTS)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from events.types.requests import Levels, RequestWindow
+from events.types.requests import COUNTS, Levels, RequestWindow
 from events.units import Instant, Seconds
 from runtime.core import sketch
 from runtime.core.sketch import SketchBuilder
@@ -32,13 +32,6 @@ AT_ONCE = 256
 
 BACKLOG_GROWTH = 1.5
 """An edge window goes out when this many times as many wait as the last window said (design §4: grown by half)."""
-
-
-COUNTS = (
-    "arrivals", "starts", "finishes", "failures", "refusals", "abandoned", "tokens_in", "tokens_out", "bytes_in",
-    "bytes_out",
-)  # fmt: skip
-"""The fields of a window that count what happened in it."""
 
 
 @dataclass(frozen=True, slots=True)
