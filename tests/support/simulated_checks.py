@@ -37,6 +37,9 @@ class Ledger:
     wish_changes: dict[str, int] = field(default_factory=dict)
     events: int = 0
     _ids: set[str] = field(default_factory=set)
+    _wished_for: set[tuple[str, str]] = field(default_factory=set)
+    _overridden: set[tuple[str, str]] = field(default_factory=set)
+    """Models by (name, uid): an allocator that has not read of the newest one yet grants to the one before."""
     _ever_granted: set[tuple[str, ReplicaGrant]] = field(default_factory=set)
     _epoch: int = 0
 
@@ -65,6 +68,8 @@ class Ledger:
         match envelope.data:
             case ModelDeclared() as data:
                 self.declared[data.model] = data
+                if data.override is not None:
+                    self._overridden.add((data.model, data.uid))
                 deleted = " deleted" if data.deleted else ""
                 numbers = "" if data.override is None else f" override {data.override.replicas}"
                 self.say(f"declared {data.model} {data.uid} r{data.revision}{deleted}{numbers}")
@@ -73,6 +78,7 @@ class Ledger:
                 if before is None or before.replicas != data.replicas:
                     self.wish_changes[data.model] = self.wish_changes.get(data.model, 0) + 1
                 self.wishes[data.model] = data
+                self._wished_for.add((data.model, data.uid))
                 self.say(f"wish     {data.model} {data.uid} r{data.revision} {data.replicas} {data.reasons}")
             case GrantDecided() as data:
                 self._granted(data)
@@ -95,8 +101,8 @@ class Ledger:
         before = self.grants.get(grant.model)
         had = {one.replica for one in before.replicas} if before else set()
         new = [one for one in grant.replicas if one.replica not in had and not one.drain]
-        declared, wish = self.declared[grant.model], self.wishes.get(grant.model)
-        if new and declared.override is None and (wish is None or wish.uid != grant.uid):
+        overridden = (grant.model, grant.uid) in self._overridden
+        if new and not overridden and (grant.model, grant.uid) not in self._wished_for:
             raise self.breach(f"{new[0].replica} is granted, and no wish for it is on record")
         if len({one.replica for one in grant.replicas}) != len(grant.replicas):
             raise self.breach(f"a grant of {grant.model} names a replica twice")

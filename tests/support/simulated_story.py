@@ -36,7 +36,8 @@ def drawn_setup(seed: int) -> Setup:
         crashes=some(5.0, 30.0), hangs=some(60.0), changes=some(10.0, 40.0), outages=some(60.0), restarts=some(90.0),
         fails_to_start=some(0.2, 0.5), log=log,
     )  # fmt: skip
-    return Setup(seed, drawn.choice((1, 3, 5)), drawn.choice((4.0, 16.0)), drawn.choice((0, 2, 6)), hazards)
+    models, cpu, gpus = drawn.choice((1, 3, 5)), drawn.choice((4.0, 16.0)), drawn.choice((0, 2, 6))
+    return Setup(seed, models, cpu, gpus, drawn.choice((100_000, 100)), hazards)
 
 
 class Story:

@@ -64,6 +64,8 @@ class Setup:
     models: int = 4
     cpu: float = 16.0
     gpus: int = 4
+    keeps: int = 100_000
+    """Records of each topic that the log keeps (of states the newest ones of all keys besides)."""
     hazards: Hazards = field(default_factory=Hazards)
 
     @property
@@ -81,7 +83,7 @@ class World:
         self.clock = LoopClock()
         self.drawn = random.Random(setup.seed)
         self.faults = replace(setup.hazards.log)
-        self.memory = MemoryEventLog(self.clock)
+        self.memory = MemoryEventLog(self.clock, keep=setup.keeps)
         self.machine = Machine(
             self.clock, random.Random(f"{setup.seed}/machine"), machine_of(setup.cpu, 64 * GIB, setup.gpus)
         )
