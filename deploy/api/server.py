@@ -26,13 +26,11 @@ from deploy.api.shapes import Shape
 from deploy.api.tallies import Tallies
 from deploy.api.telling import Events
 from events.clock import Clock
-from events.log import EventLog, EventLogError, LogClosed, Start, Subscription
+from events.following import Follower
+from events.log import Batch, EventLog, Start
 from events.writer import EventWriter
 
 Operation = Callable[[web.Request], Awaitable[Shape | web.StreamResponse]]
-
-RETRY = 1.0
-"""Seconds until the log is followed again after it failed."""
 
 SHUTDOWN = 6.0
 """Seconds that open answers may take when the port closes: a little more than a stream's farewell."""
@@ -59,7 +57,9 @@ class AdminServer:
     def __init__(self, parts: AdminParts, settings: AdminSettings) -> None:
         self._parts = parts
         self._settings = settings
-        self._caught_up = asyncio.Event()
+        self._states = Follower(parts.log, parts.clock, STATES, Start("newest_per_key"), self._take_states)
+        self._news = Follower(parts.log, parts.clock, NEWS, Start("end"), self._take_news)
+        self._caught_up = self._states.caught_up
         self._tasks: list[asyncio.Task[None]] = []
         self._runner: web.AppRunner | None = None
         self._lag = LoopLag()
@@ -75,7 +75,7 @@ class AdminServer:
     async def start(self) -> None:
         """Listen, and follow the log. Raises OSError when the port is taken."""
         self._tasks = [
-            asyncio.create_task(self._follow_states(), name="admin-states"),
+            asyncio.create_task(self._states.run(), name="admin-states"),
             asyncio.create_task(self._follow_news(), name="admin-news"),
             asyncio.create_task(self._lag.run(), name="admin-lag"),
         ]
@@ -160,44 +160,19 @@ class AdminServer:
         """See `deploy.api.ports.Readiness`."""
         return self._parts.readiness.troubles()
 
-    async def _follow_states(self) -> None:
-        await self._follow(STATES, Start("newest_per_key"), self._take_states)
-
     async def _follow_news(self) -> None:
         await self._caught_up.wait()
-        await self._follow(NEWS, Start("end"), self._take_news)
+        await self._news.run()
 
-    async def _take_states(self, subscription: Subscription) -> None:
-        async for batch in subscription:
-            for record in batch.records:
-                self.board.apply(record.envelope, record.position.offset)
-                (self.tallies.apply if self._caught_up.is_set() else self.tallies.seed)(record.envelope)
-            if batch.caught_up:
-                self._caught_up.set()
+    def _take_states(self, batch: Batch) -> None:
+        for record in batch.records:
+            self.board.apply(record.envelope, record.position.offset)
+            (self.tallies.apply if self._caught_up.is_set() else self.tallies.seed)(record.envelope)
 
-    async def _take_news(self, subscription: Subscription) -> None:
-        async for batch in subscription:
-            for record in batch.records:
-                self.board.apply(record.envelope, record.position.offset)
-                self.tallies.apply(record.envelope)
-
-    async def _follow(
-        self, topics: Sequence[str], start: Start, take: Callable[[Subscription], Awaitable[None]]
-    ) -> None:
-        """Follow until the log closes; when it fails, begin again from the newest values."""
-        while True:
-            try:
-                subscription = self._parts.log.subscribe(topics, start)
-                try:
-                    await take(subscription)
-                    return
-                finally:
-                    await subscription.close()
-            except LogClosed:
-                return
-            except EventLogError as error:
-                _log.warning("the admin port cannot follow the event log, trying again: %s", error)
-                await asyncio.sleep(RETRY)
+    def _take_news(self, batch: Batch) -> None:
+        for record in batch.records:
+            self.board.apply(record.envelope, record.position.offset)
+            self.tallies.apply(record.envelope)
 
 
 def _report(task: asyncio.Task[None]) -> None:

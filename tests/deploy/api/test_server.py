@@ -264,7 +264,7 @@ async def test_a_follower_that_breaks_makes_the_process_unready(
 
 async def test_the_board_follows_again_after_the_log_failed(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
     """A log that fails for a moment is followed again from the newest values, and nothing is missed."""
-    monkeypatch.setattr("deploy.api.server.RETRY", 0.01)
+    monkeypatch.setattr("events.following.REREAD", 0.01)
     failures = iter([LogUnavailable("broker away"), LogUnavailable("still away")])
     subscribe = admin.log.subscribe
 
