@@ -147,8 +147,14 @@ class Desk:
 
     def take(self, wanted: TicketRequest, waiter: Waiter) -> Lease | None:
         """See `Slots.take`."""
-        lease: Lease | None = None
-        for command in self._authority.take(wanted, self._clock.now()):
+        now = self._clock.now()
+        if not self._outbox:
+            lease = self._authority.take_at_once(wanted, now)
+            if lease is not None:
+                # Nothing to do and no earlier alarm: the meter that it was counted on has set its own.
+                return lease
+        lease = None
+        for command in self._authority.take(wanted, now):
             if type(command) is Grant and command.lease.request == wanted.request:
                 lease = command.lease
             else:
@@ -165,7 +171,9 @@ class Desk:
 
     def give_back(self, lease: Lease, outcome: Outcome) -> None:
         """See `Slots.give_back`. Raises LeaseEnded, a ValueError."""
-        self._do(self._authority.give_back(lease.id, outcome, self._clock.now()))
+        commands = self._authority.give_back(lease.id, outcome, self._clock.now())
+        if commands or outcome.ending is not Ending.FINISHED:  # else no alarm can have changed either
+            self._do(commands)
         if not outcome.engine_done:
             self._busy.wake()
 

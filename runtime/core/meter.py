@@ -131,15 +131,29 @@ class Meter:
         interval.starts += 1
         interval.held.add(held)
 
+    def start_at_once(self, now: Instant) -> None:
+        """`arrive` and `start` of a request that finds a free slot, in one."""
+        interval = self._touch(now)
+        interval.arrivals += 1
+        interval.starts += 1
+        self.running = running = self.running + 1
+        interval.peak_running = max(interval.peak_running, running)
+        interval.held.add(0.0)
+
     def finish(self, now: Instant, arrived_at: Instant, outcome: Outcome) -> None:
         """One runs no more. Latencies count from the arrival: as its client saw them."""
         interval = self._touch(now)
         assert self.running > 0, "more leases ended than began"
         self.running -= 1
-        if outcome.ending is Ending.CLIENT_LEFT:
+        ending = outcome.ending
+        if ending is Ending.FINISHED:
+            if outcome.status < 500:
+                interval.finishes += 1
+            else:
+                interval.failures += 1
+            interval.total.add(now - arrived_at)
+        elif ending is Ending.CLIENT_LEFT:
             interval.abandoned += 1
-        elif outcome.ending is Ending.FINISHED and outcome.status < 500:
-            interval.finishes += 1
         else:
             interval.failures += 1
         interval.tokens_in += outcome.tokens_in
@@ -148,8 +162,6 @@ class Meter:
         interval.bytes_out += outcome.bytes_out
         if outcome.first_byte_at is not None:
             interval.first_byte.add(outcome.first_byte_at - arrived_at)
-        if outcome.ending is Ending.FINISHED:
-            interval.total.add(now - arrived_at)
 
     @property
     def edge(self) -> bool:
@@ -209,10 +221,14 @@ class Meter:
         return window
 
     def _touch(self, now: Instant) -> Interval:
-        """Something happens now."""
-        if now > self._last:
-            self._pass(now)
+        """Something happens now. (`_pass` written out: every request comes here twice.)"""
         interval = self._interval
+        passed = now - self._last
+        if passed > 0:
+            interval.running_seconds += self.running * passed
+            if self.waiting:
+                interval.waiting_seconds += self.waiting * passed
+            self._last = now
         interval.quiet = False
         return interval
 
@@ -255,6 +271,11 @@ class Meters:
     def tick_at(self) -> Instant | None:
         """When the next interval ends; None while nothing goes on."""
         return self._ends[0][0] if self._ends else None
+
+    def settled(self, key: MeterKey) -> Meter | None:
+        """The meter of a revision that has been told of; None: whatever happens must be told at once."""
+        meter = self._awake.get(key)
+        return None if meter is None or meter.edge else meter
 
     def __contains__(self, key: MeterKey) -> bool:
         return key in self._awake
