@@ -147,15 +147,15 @@ def test_cancel_tells_whether_the_request_waited() -> None:
     assert (len(line), line.bytes) == (0, 0)
 
 
-def test_a_hundred_thousand_tickets_come_and_go() -> None:
-    """Enter, cancel, serve and expire with 100,000 that wait: each leaves exactly once, and nothing is left over."""
-    line = HoldQueue(hold(requests=100_000, size=1 << 40), budget())
-    for index in range(100_000):
+def test_twenty_thousand_tickets_come_and_go() -> None:
+    """Enter, cancel, serve and expire with 20,000 that wait: each leaves exactly once, and nothing is left over."""
+    line = HoldQueue(hold(requests=20_000, size=1 << 40), budget())
+    for index in range(20_000):
         request = held(f"r{index}", f"caller-{index % 100}", at=START + index / 1000, wait=60 + index % 7)
         assert line.push(request, START) is None
-    left = [f"r{index}" for index in range(0, 100_000, 4)]
+    left = [f"r{index}" for index in range(0, 20_000, 4)]
     cancelled = [one.request for request in left if (one := line.cancel(request)) is not None]
-    served = [one.request for _ in range(50_000) if (one := line.pop()) is not None]
+    served = [one.request for _ in range(10_000) if (one := line.pop()) is not None]
     expired = [one.request for one in line.expire(Instant(START + 1000))]
-    assert sorted(cancelled + served + expired) == sorted(f"r{index}" for index in range(100_000))
+    assert sorted(cancelled + served + expired) == sorted(f"r{index}" for index in range(20_000))
     assert (len(line), line.bytes, line.next_deadline()) == (0, 0, None)

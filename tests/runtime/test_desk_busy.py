@@ -102,7 +102,7 @@ async def test_a_slot_settles_by_the_engines_count() -> None:
         assert engine.asked == asked
 
 
-@pytest.mark.parametrize("engine", [Engine(status=503), Engine(delay=5.0), None], ids=["error", "slow", "refused"])
+@pytest.mark.parametrize("engine", [Engine(status=503), Engine(delay=1.0), None], ids=["error", "slow", "refused"])
 async def test_an_engine_that_does_not_answer_is_asked_again(
     engine: Engine | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
