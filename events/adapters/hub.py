@@ -37,13 +37,13 @@ class Hub:
 
     def publish(self, records: Sequence[Record]) -> None:
         """Tell of committed records, in the order of the log."""
-        woken: set[LocalSubscription] = set()
+        woken: dict[LocalSubscription, None] = {}  # in order, so that a simulation runs the same way each time
         for record in records:
             place = (record.position.topic, record.position.partition)
             self._ends[place] = record.position.offset + 1
             for subscription in self._by_topic.get(place[0], ()):
                 if subscription.push(place, record):
-                    woken.add(subscription)
+                    woken[subscription] = None
         for subscription in woken:
             subscription.wake()
 

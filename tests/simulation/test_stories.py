@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from autoscaler.core.model import Decision, Memory
-from events.units import Instant, Seconds
+from events.units import Seconds
 from tests.support.simulated_cluster import Behaviour
-from tests.support.simulated_time import START, simulate
+from tests.support.simulated_time import simulate
 from tests.support.simulated_world import Setup, Watcher, World, world
 
-NOW = Instant(START)
 ALWAYS = {"wait": 60.0, "leaves": None}
 
 
@@ -102,14 +101,14 @@ def test_a_wish_whose_writing_is_unsure_is_settled(written: float) -> None:
         await asyncio.sleep(2.5)
         view = made.autoscaler._fold.models["m"]
         assert view.unsure
+        assert view.wish is not None
+        same = Decision(replicas=view.wish.replicas, reasons=view.wish.reasons, memory=Memory())
+        now = made.clock.now()
+        assert view.record_at(same, now, Seconds(10.0)) == now, "what the log may not have must be told anew"
         made.faults.away = False
         await until(lambda: not made.machine.engines)
-        assert view.record_at(Decision(replicas=1, reasons=view.wish.reasons, memory=Memory()), NOW, Seconds(10.0)) is (  # type: ignore[union-attr]  # it has one
-            NOW if view.unsure else None
-        )
         await served(made)
         assert not view.unsure
-        assert view.wish is not None
         assert view.wish.replicas == made.ledger.wishes["m"].replicas
 
     told(story)
@@ -158,5 +157,31 @@ def test_constant_load_does_not_flap() -> None:
         watching.cancel()
         assert made.ledger.wish_changes.get("m", 0) <= 2
         assert 2 <= made.ledger.wishes["m"].replicas <= 3
+
+    told(story)
+
+
+def test_names_that_come_and_go_leave_nothing_behind() -> None:
+    """Models that are declared, asked for and deleted are forgotten by desk, allocator and reconciler; the autoscaler
+    keeps no more of their late events than its bound."""
+
+    async def story(made: World) -> None:
+        for index in range(40):
+            name = f"n{index}"
+            made.machine.behaviours[name] = Behaviour(start=(0.1, 0.1), stop=0.01)
+            await made.apply(name, slots=2, resources={"cpu": 1, "memory": "1Gi", "gpus": 0})
+            await asyncio.sleep(0.01)
+            client = made.ask(name, random.Random(0), seconds=0.1, **ALWAYS)
+            await until(lambda client=client: client.how == "finished")  # type: ignore[misc]  # bound in the loop
+            await made.delete(name)
+        await asyncio.sleep(60.0)
+        desk, allocator, cluster = made.desk, made.allocator, made.cluster
+        kept = {
+            "models": desk._authority._models, "routes": desk._routes, "created": desk._created,
+            "meters": desk._authority._meters._awake, "runs": cluster._reconciler._runs, "alarms": cluster._alarms._at,
+            "seats": allocator.pool._seats, "causes": allocator._causes, "due": made.autoscaler._agenda._due,
+        }  # fmt: skip
+        assert {name: len(what) for name, what in kept.items() if what} == {}
+        assert set(made.autoscaler._fold.models) == set(made.autoscaler._fold._undeclared)  # which is bounded
 
     told(story)
