@@ -21,6 +21,10 @@ SILENT: Final = 3.0
 """Seconds without an acknowledgement, while something is in flight, after which the brokers count as away."""
 
 
+OFFERS: Final = 64
+"""Most offers of one turn: an append that comes meanwhile waits for these, about 6 ms."""
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """What is to be encoded and sent together."""
@@ -113,10 +117,17 @@ class Backlog:
                     return Work(append, append.events)
                 self.answer(append, LogUnavailable("nobody waited for it any more"))
             elif self._offers:
-                return Work(None, (self._offers.popleft(),))
+                room = self._settings.in_flight_bound - len(self._flight.sent)
+                count = min(len(self._offers), room, OFFERS)
+                return Work(None, tuple([self._offers.popleft() for _ in range(count)]))
             else:
                 return None
         return None
+
+    def put_back(self, events: tuple[AnyEnvelope, ...]) -> None:
+        """Offers that were taken and not sent wait again, in front. (Those in flight go in front of them: `ground`.)"""
+        with self.changed:
+            self._offers.extendleft(reversed(events))
 
     def fly(self, sent: Sent) -> int:
         """A record is handed to the client; its serial number."""
@@ -132,13 +143,16 @@ class Backlog:
 
     def acknowledged(self, serial: int, position: Position) -> None:
         """It is durable."""
+        full = len(self._flight.sent) >= self._settings.in_flight_bound
         sent, _ = self._flight.sent.pop(serial)
         self._outcome.appended += 1
         if sent.append is None:
             self._waiting.offers -= 1
         elif sent.append.take(sent.index, position):
             self.answer(sent.append, sent.append.answer())
-        self.happened()
+        if full or not self._flight.sent:
+            self.changed.notify_all()  # else nobody waits for this: waking a thread for each record costs the most
+        self._tell_loop()
 
     def refuse(self, append: Append | None, error: Unencodable) -> None:
         """What can never be written: the appender hears why; an offer is counted."""
@@ -190,6 +204,9 @@ class Backlog:
     def happened(self) -> None:
         """Let the loop, and who waits for room, know."""
         self.changed.notify_all()
+        self._tell_loop()
+
+    def _tell_loop(self) -> None:
         if not self._telling:
             self._telling = True
             self._outcome.groups += 1

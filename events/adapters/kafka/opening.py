@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from events.adapters.kafka.window import Window
-from events.adapters.kafka.wire import RawRecord, Stray, appended_at, find, position_of
+from events.adapters.kafka.wire import RawRecord, Stray, appended_at, find, is_ours, position_of
 from events.adapters.store import Place
 from events.codec import Ignored, Rejected
 from events.dead_letters import letter
@@ -71,7 +71,10 @@ class Tending:
 
     def open(self, raw: RawRecord) -> Record | None:
         """A letter about what is not readable; a stray under its right key. Sound records need nothing."""
-        found, at, position = find(raw, self.partitions.get(raw.topic, 1)), appended_at(raw), position_of(raw)
+        partitions = self.partitions.get(raw.topic, 1)
+        if is_ours(raw, partitions):
+            return None
+        found, at, position = find(raw, partitions), appended_at(raw), position_of(raw)
         match found:
             case Rejected():
                 self.rejected += 1

@@ -43,6 +43,9 @@ GATE: Final = 5.0
 CLOSING: Final = 10.0
 """Longest wait, in seconds, for what waits to be written when the log is closed."""
 
+CLOSING_AWAY: Final = 1.0
+"""The same while the brokers are away."""
+
 _REFUSED = (MessageSizeTooLargeError, RecordListTooLargeError, InvalidRecordError)
 """The broker's word on one record; the others are not concerned."""
 
@@ -105,9 +108,10 @@ class Producer:
 
     def stop(self) -> None:
         """Write what waits, then close; see `closed`."""
+        bound = CLOSING_AWAY if self.trouble() else CLOSING
         with self._changed:
             self._stopping = True
-            self._ends_at = self._clock.now() + CLOSING
+            self._ends_at = self._clock.now() + bound
             self._changed.notify_all()
 
     # The thread's.
@@ -172,17 +176,27 @@ class Producer:
             return None
 
     def _send(self, work: Work) -> None:
-        """Encode all, then send all: an event that cannot be written leaves out its whole append."""
+        """Encode, then send: an event that cannot be written leaves out its whole append, or itself as an offer."""
+        if work.append is not None:
+            self._send_all(work.append, work.events)
+            return
+        for at, event in enumerate(work.events):
+            if self._broken is not None:
+                self._backlog.put_back(work.events[at:])
+                return
+            self._send_all(None, (event,))
+
+    def _send_all(self, append: Append | None, events: tuple[AnyEnvelope, ...]) -> None:
         try:
-            records = [outgoing(event, self._partitions, self._settings.max_event_bytes) for event in work.events]
+            records = [outgoing(event, self._partitions, self._settings.max_event_bytes) for event in events]
         except Unencodable as error:
-            if work.append is None:
+            if append is None:
                 logger.exception("an offered event cannot be written")
             with self._changed:
-                self._backlog.refuse(work.append, error)
+                self._backlog.refuse(append, error)
             return
-        for index, (record, event) in enumerate(zip(records, work.events, strict=True)):
-            self._send_one(Sent(record, event, work.append, index))
+        for index, (record, event) in enumerate(zip(records, events, strict=True)):
+            self._send_one(Sent(record, event, append, index))
             if self._broken is not None:
                 return  # what came after would be written before what failed; all of the append is told so
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from events.codec import BinaryEvent, Ignored, Rejected, to_binary
 from events.envelope import AnyEnvelope
@@ -26,6 +26,10 @@ class RawRecord(Protocol):
     key: bytes | None
     value: bytes | None
     headers: list[tuple[str, bytes | None]]
+
+
+OURS: Final = "relume"
+"""A header of what relume itself wrote: sound, so the tending reader need not decode it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ def outgoing(envelope: AnyEnvelope, partitions: Mapping[str, int], limit: int) -
     topic = str(kind_of(envelope.data).topic)
     event = to_binary(envelope, limit)
     partition = partition_of(envelope.key, partitions[topic])
-    return Outgoing(topic, partition, event.key, event.data, list(event.headers))
+    return Outgoing(topic, partition, event.key, event.data, [*event.headers, (OURS, b"1")])
 
 
 def position_of(raw: RawRecord) -> Position:
@@ -79,6 +83,12 @@ def ident_of(raw: RawRecord) -> tuple[str, str] | None:
     if source is None or ident is None:
         return None
     return source.decode(errors="replace"), ident.decode(errors="replace")
+
+
+def is_ours(raw: RawRecord, partitions: int) -> bool:
+    """Whether relume wrote it and it stands where it was put. (A mirror may have changed the partitions.)"""
+    ours = any(name == OURS for name, _ in raw.headers)
+    return ours and raw.key is not None and raw.partition == partition_of(raw.key.decode(errors="replace"), partitions)
 
 
 def find(raw: RawRecord, partitions: int) -> Finding:
