@@ -142,6 +142,9 @@ class Desk:
 
     def route(self, name: str) -> ModelRoute | None:
         """See `Slots.route`."""
+        route = self._routes.get(name)  # a name goes before an alias
+        if route is not None:
+            return route
         declared = self._authority.resolve(name)
         return None if declared is None else self._routes[declared.model]
 

@@ -20,10 +20,12 @@ class RunClock:
         self.last_byte_at = Instant(0.0)
         self.stalled_at = math.inf
 
-    def dispatch(self, now: Instant) -> None:
-        """It goes to a replica (again)."""
+    def dispatch(self, now: Instant) -> float:
+        """It goes to a replica (again). When the first budget runs out."""
         self.dispatched_at = now
         self.first_byte_at = None
+        timeouts = self._timeouts
+        return now + min(timeouts.first_byte, timeouts.total)
 
     def begin(self, now: Instant) -> None:
         """The first byte of its answer is here."""

@@ -167,15 +167,16 @@ class ClientConnection(asyncio.Protocol):
     def answered(self, keep_alive: bool) -> None:
         """The request is done: go on with the next one, or close."""
         self._exchange = None
+        context = self._context
         if self._phase is Phase.LOST:
             self._context.wheel.forget(self)
         elif self._phase is Phase.BUSY:
-            if not keep_alive or self._context.draining:
+            if not keep_alive or context.draining:
                 self._close()
                 return
             self._phase = Phase.HEAD
-            self._since = self._context.clock.now()
-            self._wake_in(self._context.settings.idle_timeout)
+            self._since = now = context.clock.now()
+            context.wheel.wake_by(self, now + context.settings.idle_timeout)
             if self._read_paused:
                 self._read_paused = False
                 self._transport.resume_reading()
@@ -275,9 +276,14 @@ class ClientConnection(asyncio.Protocol):
         head = self._head
         rest = rest[end + 4 :]
         if head.length <= len(rest) and not head.chunked:
-            self._rest = rest[head.length :]
-            self._reserve(head.length)
-            self._dispatch(rest[: head.length])
+            length = head.length
+            self._reserve(length)
+            if length == len(rest):  # no copy of the body, which is all that is left
+                self._rest = b""
+                self._dispatch(rest)
+            else:
+                self._rest = rest[length:]
+                self._dispatch(rest[:length])
         else:
             self._rest = b""
             self._begin_body(head, rest)
@@ -348,8 +354,7 @@ class ClientConnection(asyncio.Protocol):
     def _dispatch(self, body: bytes | bytearray) -> None:
         context = self._context
         context.requests += 1
-        request = Request(self._head, self._target, body, context.clock.now())
-        request.identify(context.identities)
+        request = Request(self._head, self._target, body, context.clock.now(), context.identities)
         self._counted = 0  # the exchange answers for them now
         self._phase = Phase.BUSY
         self._exchange = exchange = Exchange(context, self, request)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from events.units import Instant
@@ -80,6 +81,8 @@ class Exchange:
         target = self.request.target
         if isinstance(target, Failure):
             raise Refused(target)
+        if target.by is By.JSON:
+            return None
         if target.by is By.LIST:
             return model_list(self._context.catalog)
         if target.by is By.ENTRY:
@@ -108,13 +111,14 @@ class Exchange:
         self._go(State.DISPATCHED)
         self._lease = lease
         self._tries += 1
-        self._clock.dispatch(self._context.clock.now())
-        self._wake_by(self._clock.until_first_byte()[0])
-        upstream = self._context.pool.take((lease.host, lease.port))
-        self._pooled = upstream is not None
+        context = self._context
+        context.wheel.wake_by(self._client, self._clock.dispatch(context.clock.now()))
+        upstream = context.pool.take((lease.host, lease.port))
         if upstream is None:
-            self._attempt = self._context.pool.connect((lease.host, lease.port), self)
+            self._pooled = False
+            self._attempt = context.pool.connect((lease.host, lease.port), self)
         else:
+            self._pooled = True
             self._send(upstream, lease)
 
     def refused(self, refusal: Refusal) -> None:
@@ -171,10 +175,8 @@ class Exchange:
         self._keep_alive_unless_draining()
         lease = self._lease
         assert lease is not None
-        own = b"%bx-relume-replica: %b\r\nx-relume-cold-start: %b\r\nx-relume-held-ms: %d\r\n" % (
-            self._own, lease.replica.encode("ascii"), b"true" if lease.cold else b"false", lease.held_seconds * 1000,
-        )  # fmt: skip
-        self._answer.begin(head, own, payload)
+        held = _held_lines(lease.replica, lease.cold, int(lease.held_seconds * 1000))
+        self._answer.begin(head, self._own + held, payload)
         if not ended:
             self._wake_by(self._clock.until_next_byte(math.inf)[0])
 
@@ -334,7 +336,8 @@ class Exchange:
 
     def _finish(self, ending: str, keep_alive: bool) -> None:
         context = self._context
-        self._release_body()
+        if self.request.body:
+            self._release_body()
         context.exchanges.discard(self)
         if context.log is not None:
             context.log.add(self._line(ending))
@@ -364,7 +367,7 @@ class Exchange:
         request, answer, served = self.request, self._answer, self._served
         return AccessLine(
             time=request.arrived_at,
-            request=request.told_id,
+            request=request.told.decode(),
             trace=request.trace,
             method=request.head.method,
             path=request.head.path,
@@ -391,3 +394,11 @@ class Exchange:
     def _go(self, state: State) -> None:
         assert state in NEXT[self.state], f"{self.state} -> {state}"
         self.state = state
+
+
+@lru_cache(maxsize=1024)
+def _held_lines(replica: str, cold: bool, held_ms: int) -> bytes:
+    """What a client is told of its lease."""
+    return b"x-relume-replica: %b\r\nx-relume-cold-start: %b\r\nx-relume-held-ms: %d\r\n" % (
+        replica.encode("ascii"), b"true" if cold else b"false", held_ms,
+    )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Mapping
 from typing import Final
 
 ANONYMOUS: Final = "anonymous"
@@ -27,6 +28,19 @@ class Identities:
         self._trace = int.from_bytes(os.urandom(8), "big")
         self._span = int.from_bytes(os.urandom(8), "big")
         self._callers: dict[bytes, str] = {}
+
+    def of(self, noted: Mapping[bytes, bytes]) -> tuple[str, bytes, bytes]:
+        """(unique id of the ticket, id that the client is told, traceparent to send on) of a request's headers."""
+        given = noted.get(b"x-request-id")
+        parent = noted.get(b"traceparent")
+        if given is None and parent is None:  # nearly always: the two methods below, written out
+            self._count = count = self._count + 1
+            own = f"{self._boot}-{count:x}"
+            self._trace = step = (self._trace + _GOLDEN) & _MASK
+            trace = f"00-{self._trace_start}{step:016x}-{(step ^ self._span) or 1:016x}-00"
+            return own, own.encode(), trace.encode()
+        ticket, told = self.request(given)
+        return ticket, told.encode(), self.trace(parent)
 
     def request(self, given: bytes | None) -> tuple[str, str]:
         """(unique id of the ticket, id that the client is told): the client's own `x-request-id` where it is sane.

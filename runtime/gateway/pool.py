@@ -8,6 +8,7 @@ from typing import Protocol
 
 from events.clock import Clock
 from events.units import Instant
+from runtime.gateway.response_head import KnownHeads
 from runtime.gateway.settings import GatewaySettings
 from runtime.gateway.upstream import UpstreamConnection
 from runtime.gateway.wheel import Wheel
@@ -31,6 +32,7 @@ class UpstreamPool:
     def __init__(self, loop: asyncio.AbstractEventLoop, wheel: Wheel, clock: Clock, settings: GatewaySettings) -> None:
         self.max_head_bytes = settings.max_head_bytes
         self.max_headers = settings.max_headers
+        self.known_heads = KnownHeads()
         self.wake_slot = 0
         self._loop = loop
         self._wheel = wheel

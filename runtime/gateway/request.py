@@ -12,16 +12,23 @@ from runtime.gateway.routing import Target
 from runtime.ports import Lease, ModelRoute, TicketRequest
 
 _BODILESS: Final = frozenset({b"GET", b"HEAD", b"DELETE"})
-_HEAD: Final = b"%b %b HTTP/1.1\r\nHost: %b\r\n%b%bx-request-id: %b\r\ntraceparent: %b\r\nx-relume-model: %b\r\n\r\n"
+_START: Final = b"%b %b HTTP/1.1\r\nHost: %b\r\n%bx-relume-model: %b\r\n"
+_REST: Final = b"%bContent-Length: %d\r\nx-request-id: %b\r\ntraceparent: %b\r\n\r\n"
+_REST_BODILESS: Final = b"%bx-request-id: %b\r\ntraceparent: %b\r\n\r\n"
 
 
 class Request:
     """One request. `body` is empty again once the engine answers; `size` stays."""
 
-    __slots__ = ("arrived_at", "body", "caller", "head", "id", "model", "size", "target", "told", "told_id", "trace")
+    __slots__ = ("arrived_at", "body", "caller", "head", "id", "model", "size", "target", "told", "trace")
 
     def __init__(
-        self, head: RequestHead, target: Target | Failure, body: bytes | bytearray, arrived_at: Instant
+        self,
+        head: RequestHead,
+        target: Target | Failure,
+        body: bytes | bytearray,
+        arrived_at: Instant,
+        identities: Identities,
     ) -> None:
         self.head = head
         self.target = target
@@ -31,18 +38,8 @@ class Request:
         self.model: str | None = None
         self.caller: str | None = None
         """Known once it has a ticket."""
-        self.id = ""
-        self.told_id = ""
-        self.told = b""
-        """The same, as bytes."""
-        self.trace = b""
-
-    def identify(self, identities: Identities) -> None:
-        """Give it its ids."""
-        noted = self.head.noted
-        self.id, self.told_id = identities.request(noted.get(b"x-request-id"))
-        self.told = self.told_id.encode()
-        self.trace = identities.trace(noted.get(b"traceparent"))
+        self.id, self.told, self.trace = identities.of(head.noted)
+        """Its unique id; the id that the client is told; its traceparent."""
 
     def ticket(self, route: ModelRoute, caller: str, stream: bool) -> TicketRequest:
         """Its place in the queue: it waits as long as the model allows, or less if the client says so."""
@@ -58,17 +55,22 @@ class Request:
     def for_engine(self, lease: Lease, plain: bool) -> bytes:
         """The head to send to a replica. `plain`: it must not compress, since the client's head is sent already."""
         head = self.head
-        lines = head.forwarded()
-        if plain:
-            kept = (
-                line for line in lines.splitlines(keepends=True) if not line.lower().startswith(b"accept-encoding:")
-            )
-            lines = b"".join(kept)
-        length = b"Content-Length: %d\r\n" % self.size if self.size or head.method not in _BODILESS else b""
-        return _HEAD % (
-            head.method, head.target, _authority(lease), lines, length,
-            self.told, self.trace, lease.model.encode(),
-        )  # fmt: skip
+        sent_for = (lease.host, lease.port, lease.model, plain)
+        if head.sent_for != sent_for:
+            head.sent_for = sent_for
+            head.sent = _start(head, lease, plain)
+        if self.size or head.method not in _BODILESS:
+            return _REST % (head.sent, self.size, self.told, self.trace)
+        return _REST_BODILESS % (head.sent, self.told, self.trace)
+
+
+def _start(head: RequestHead, lease: Lease, plain: bool) -> bytes:
+    """What is the same for all requests that come with this head and go to this replica: kept with the head."""
+    lines = head.forwarded()
+    if plain:
+        kept = (line for line in lines.splitlines(keepends=True) if not line.lower().startswith(b"accept-encoding:"))
+        lines = b"".join(kept)
+    return _START % (head.method, head.target, _authority(lease), lines, lease.model.encode())
 
 
 def _authority(lease: Lease) -> bytes:

@@ -40,7 +40,10 @@ _DOT_SEGMENT: Final = re.compile(rb"(?i)/(?:\.|%2e){1,2}(?:/|$|%2f|\\|%5c)|%00|\
 class RequestHead:
     """Method, target and headers of one request; also the callback object of its parser."""
 
-    __slots__ = ("chunked", "dropped", "keep_alive", "length", "method", "minor", "noted", "parts", "path", "target")
+    __slots__ = (
+        "chunked", "dropped", "keep_alive", "length", "method", "minor", "noted", "parts", "path", "sent", "sent_for",
+        "target",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.method = b""
@@ -57,6 +60,9 @@ class RequestHead:
         self.length = 0
         self.chunked = False
         self.keep_alive = True
+        self.sent = b""
+        self.sent_for: tuple[str, int, str, bool] | None = None
+        """The start of the head that an engine gets, and for which host, port, model and plainness it was made."""
 
     def on_url(self, url: bytes) -> None:
         self.target = url

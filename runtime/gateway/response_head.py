@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Final
 
@@ -19,17 +20,22 @@ _NOT_FORWARDED: Final = frozenset(
     }
 )  # fmt: skip
 _NO_BODY: Final = NoBody()
+_LENGTH: Final = re.compile(rb"\r\n(?:Content-Length|content-length): ([0-9]{1,18})\r\n")
+_MOST_KNOWN: Final = 256
+"""Heads kept by `KnownHeads`: those with a Date change every second, so it begins anew when it is full."""
 
 
 class ResponseHead:
     """Status and headers of one answer; also the callback object of its parser."""
 
-    __slots__ = ("body", "keep_alive", "length", "lines", "noted", "status")
+    __slots__ = ("body", "keep_alive", "length", "lines", "noted", "start", "status")
 
     def __init__(self) -> None:
         self.status = 0
         self.noted: dict[bytes, bytes] = {}
         self.lines: list[bytes] = []
+        self.start = b""
+        """Status line and `lines`, joined by whoever relays them first."""
         self.length: int | None = None
         """What Content-Length says; an answer to HEAD says it and has no body."""
         self.body: Framing = _NO_BODY
@@ -47,6 +53,40 @@ class ResponseHead:
                 raise BadFraming(f"the header {lower.decode('ascii')} occurs twice")
         if forwarded:
             self.lines.append(b"%b: %b\r\n" % (name, value))
+
+
+class KnownHeads:
+    """Heads that were read before: an engine sends the same again and again, but for its Content-Length.
+
+    A head that differs from an accepted one in the digits of that length alone is accepted too and means the same but
+    for that number; so it is not parsed and judged again (12 µs less). The head is the same object each time: it is
+    good until the next one is read, so nobody may keep it.
+    """
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[bytes, bytes], ResponseHead] = {}
+        """By what stands before and behind the digits."""
+
+    def read(self, raw: bytes, max_headers: int, to_head: bool) -> ResponseHead:
+        """As `parse_response_head`."""
+        length = _LENGTH.search(raw)
+        if length is None or to_head:
+            return parse_response_head(raw, max_headers, to_head)
+        begin, end = length.span(1)
+        key = (raw[:begin], raw[end:])
+        head = self._known.get(key)
+        if head is None:
+            head = parse_response_head(raw, max_headers, to_head)
+            if isinstance(head.body, LengthBody):
+                if len(self._known) >= _MOST_KNOWN:
+                    self._known.clear()
+                self._known[key] = head
+            return head
+        head.length = size = int(length[1])
+        head.body = LengthBody(size) if size else _NO_BODY
+        return head
 
 
 def parse_response_head(raw: bytes, max_headers: int, to_head: bool) -> ResponseHead:

@@ -33,6 +33,8 @@ class By(Enum):
     HEADER = auto()
     PATH = auto()
     BODY = auto()
+    JSON = auto()
+    """A body that is plain JSON, as far as the head tells."""
     LIST = auto()
     """None: ``/v1/models``, answered from the catalog."""
     ENTRY = auto()
@@ -49,6 +51,7 @@ class Target:
 
 
 _BY_BODY: Final = Target(By.BODY)
+_BY_JSON: Final = Target(By.JSON)
 
 
 def find_target(head: RequestHead) -> Target:
@@ -73,14 +76,23 @@ def find_target(head: RequestHead) -> Target:
     if (path.startswith((b"/v1/", b"/v2/"))) and len(path) > 4:
         if head.method != b"POST":
             raise _method_not_allowed(b"POST")
-        return _BY_BODY
+        return _by_body(head)
     raise _no_such_path(path)
+
+
+def _by_body(head: RequestHead) -> Target:
+    content_type = head.noted.get(b"content-type")
+    if b"content-encoding" in head.noted or (content_type is not None and is_multipart(content_type)):
+        return _BY_BODY
+    return _BY_JSON
 
 
 def read_body(
     target: Target, head: RequestHead, body: bytes | bytearray, settings: GatewaySettings
 ) -> tuple[str, bool]:
     """(name of the model, whether a stream is asked for). Raises Refused with a 400 or 415."""
+    if target.by is By.JSON:
+        return _checked(*read_json(body, settings.max_json_items))
     content_type = head.noted.get(b"content-type")
     if target.by is not By.BODY:
         if target.by is By.HEADER and content_type is not None and b"json" in content_type.lower() and body:
@@ -94,6 +106,10 @@ def read_body(
         found, stream = read_multipart(content_type, body)
     else:
         found, stream = read_json(body, settings.max_json_items)
+    return _checked(found, stream)
+
+
+def _checked(found: object, stream: bool) -> tuple[str, bool]:
     if found is None:
         raise bad_request("missing_model", "The request does not name a model.", "model")
     if type(found) is not str or not 0 < len(found) <= MAX_NAME:

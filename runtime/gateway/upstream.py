@@ -9,7 +9,7 @@ import asyncio
 from typing import Final, Protocol, cast
 
 from runtime.gateway.chunks import MORE, BadFraming, CloseBody, Framing
-from runtime.gateway.response_head import ResponseHead, parse_response_head
+from runtime.gateway.response_head import KnownHeads, ResponseHead
 
 _HEAD_END: Final = b"\r\n\r\n"
 
@@ -43,6 +43,10 @@ class Home(Protocol):
     @property
     def max_headers(self) -> int:
         """Most headers of an answer."""
+
+    @property
+    def known_heads(self) -> KnownHeads:
+        """Heads of answers that need not be parsed again."""
 
     def opened(self, connection: UpstreamConnection) -> None:
         """The connection is open."""
@@ -170,20 +174,21 @@ class UpstreamConnection(asyncio.Protocol):
             data = self._cut + data
             self._cut = b""
         start = 0
+        home = self._home
         while True:
             stop = data.find(_HEAD_END, start)
             if stop < 0:
-                if len(data) - start > self._home.max_head_bytes:
+                if len(data) - start > home.max_head_bytes:
                     self._bad("its head is too long")
                 else:
                     self._cut = data[start:]
                 return
             stop += 4
-            if stop - start > self._home.max_head_bytes:
+            if stop - start > home.max_head_bytes:
                 self._bad("its head is too long")
                 return
             try:
-                head = parse_response_head(data[start:stop], self._home.max_headers, self._to_head)
+                head = home.known_heads.read(data[start:stop], home.max_headers, self._to_head)
                 if head.status >= 200:
                     self._begin(answer, head, data[stop:])
                     return
@@ -211,7 +216,8 @@ class UpstreamConnection(asyncio.Protocol):
         if excess or not self._keep or transport.is_closing() or transport.get_write_buffer_size():
             transport.abort()
         else:
-            self.resume()
+            if self._paused:
+                self.resume()
             self._home.release(self)
         answer.answer_ended()
 
