@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from tests.support.faulty_log import LogFaults
 from tests.support.simulated_world import TOTAL, Hazards, Setup, Watcher, World, behaviour, ended, forever, world
 
-QUIET = 60.0
-"""Seconds at the end, beyond the longest keep-alive: for drains, back-off of what is still wanted, and lost news."""
+QUIET = 120.0
+"""Seconds at the end, beyond the longest keep-alive: for drains, back-off of what is still wanted, and lost news (a
+gateway whose closing window was lost is known to have nothing after 60 s)."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 
+from autoscaler.core.gateways import QUIET_AFTER
 from autoscaler.loop import Autoscaler
 from autoscaler.settings import AutoscalerSettings
 from deploy.local.settings import LocalSettings
@@ -291,7 +292,8 @@ class Watcher:
                 raise world.ledger.breach(f"{model} has waited {seconds:g} s for a replica that nothing hinders")
         for model, there in self._idle.hold(() if away else self._idling()).items():
             seconds = min(there, now - world.busy_at.get(model, 0.0))  # also who is refused at once has asked
-            if seconds > self.keep_alive.get(model, 0.0) + TOTAL + world.setup.patience:
+            kept = self.keep_alive.get(model, 0.0) + TOTAL + (QUIET_AFTER if world.faults.loses_news else 0.0)
+            if seconds > kept + world.setup.patience:
                 raise world.ledger.breach(f"nobody has asked for {model} for {seconds:g} s, and it is still there")
 
     def _starving(self) -> list[str]:
