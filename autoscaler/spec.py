@@ -8,15 +8,16 @@ from pydantic import Field, model_validator
 
 from autoscaler.core.policy import ScalingPolicy
 from events.spec import Duration, Spec
+from events.types.replicas import MAX_REPLICAS
 from events.units import Seconds
 
 
 class ScalingSpec(Spec):
     """How many replicas, and how they follow demand."""
 
-    min_replicas: Annotated[int, Field(ge=0, le=10_000)] = 0
+    min_replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = 0
     """Replicas that stay when nobody asks; 0 lets the model go to zero."""
-    max_replicas: Annotated[int, Field(ge=1, le=10_000)] = 1
+    max_replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = 1
     """Most replicas."""
     target: Annotated[float, Field(gt=0)] | None = None
     """Wanted concurrent requests a replica; default: its slots."""

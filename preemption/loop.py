@@ -18,6 +18,7 @@ from events.fence import Fence
 from events.following import Follower
 from events.log import Batch, EventLog, LogClosed, LogUnavailable, Position, Record, Start
 from events.names import Topic
+from events.payload import Unencodable
 from events.types.decisions import OwnershipTaken, WishDecided
 from events.types.grants import GrantDecided, LeadershipTaken
 from events.types.metrics import ReplicaMetrics
@@ -149,8 +150,19 @@ class Allocator:
             self._writer.envelope(grant, cause=self._causes.get(grant.model), epoch=self._epoch)
             for grant in plan.grants
         ]
-        await self._append(grants)
+        try:
+            await self._append(grants)
+        except Unencodable:
+            for grant in grants:
+                await self._append_alone(grant)
         self.stats.grants += len(grants)
+
+    async def _append_alone(self, grant: AnyEnvelope) -> None:
+        """One that cannot be encoded stays unsaid; its model keeps what it has, and all others theirs."""
+        try:
+            await self._append([grant])
+        except Unencodable as error:
+            _log.error("the grant of %s cannot be written: %s", grant.key, error)
 
     async def _append(self, events: Sequence[AnyEnvelope]) -> tuple[Position, ...]:
         """Append, again and again while the log cannot be written: the same ids, so never twice."""

@@ -22,6 +22,7 @@ from deploy.spec.load import load_bytes
 from deploy.spec.model import Model
 from deploy.spec.problem import SpecProblem, shown
 from events.log import EventLog
+from events.payload import Unencodable
 from events.types.models import ModelDeclared, Override
 from events.writer import EventWriter
 
@@ -175,7 +176,13 @@ class Declarations:
         if not changes:
             return
         envelopes = [self._writer.envelope(change) for change in changes]
-        positions = await self._log.append(envelopes)
+        try:
+            positions = await self._log.append(envelopes)
+        except Unencodable as error:
+            raise refuse(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", f"the declaration cannot be kept: {error}",
+                remedy="make labels, annotations and options shorter",
+            ) from error  # fmt: skip
         for envelope, position in zip(envelopes, positions, strict=True):
             self._board.apply(envelope, position.offset)
 

@@ -11,6 +11,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from pydantic.alias_generators import to_camel
 
+from events.types.replicas import MAX_REPLICAS
+
 
 class Shape(BaseModel):
     """Base of all shapes: frozen, closed, camelCase."""
@@ -210,7 +212,7 @@ class Deleted(Shape):
 class ScaleBody(Shape):
     """A person's number of replicas for a while."""
 
-    replicas: Annotated[int, Field(ge=0, le=10_000)]
+    replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)]
     for_: Annotated[str, Field(alias="for", examples=["10m"])]
     """How long, such as 10m; at most 30 days."""
 

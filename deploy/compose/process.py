@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import logging
@@ -114,16 +115,20 @@ class Relume:
     async def stop(self, bound: Seconds) -> None:
         """Take no more requests, refuse those held, let running ones finish within `bound`, end all processes."""
         roles = self._roles
-        self.endpoints_file.unlink(missing_ok=True)
-        roles.desk.shut_down()
-        await roles.gateway.drain(bound)
-        await roles.autoscaler.close()
+        async with contextlib.AsyncExitStack() as steps:  # from the last to the first, each also when another fails
+            steps.push_async_callback(self._admin.close)
+            steps.push_async_callback(roles.desk.close)
+            steps.push_async_callback(roles.cluster.stop, Seconds(0.0))
+            steps.push_async_callback(self._end_allocator)
+            steps.push_async_callback(roles.autoscaler.close)
+            steps.push_async_callback(roles.gateway.drain, bound)
+            steps.callback(roles.desk.shut_down)
+            steps.callback(self.endpoints_file.unlink, missing_ok=True)
+
+    async def _end_allocator(self) -> None:
         if self._allocating is not None:
             self._allocating.cancel()
             await asyncio.gather(self._allocating, return_exceptions=True)
-        await roles.cluster.stop(Seconds(0.0))
-        await roles.desk.close()
-        await self._admin.close()
 
     @property
     def endpoints_file(self) -> Path:

@@ -16,6 +16,7 @@ from events.clock import Clock
 from events.envelope import AnyEnvelope
 from events.log import EventLog, LogUnavailable
 from events.names import ModelName
+from events.payload import Unencodable
 from events.types.replicas import ReplicasObserved
 from events.units import Instant, Seconds
 from events.writer import EventWriter
@@ -91,8 +92,20 @@ class Publisher:
                 states[model] = state
                 envelopes.append(self._writer.envelope(state, cause=cause))
         if envelopes:
-            await self._log.append(envelopes)
+            await self._write(envelopes)
             self._told |= states
+
+    async def _write(self, envelopes: list[AnyEnvelope]) -> None:
+        """Append all. One that cannot be encoded keeps only itself from being told, and relume from nothing."""
+        try:
+            await self._log.append(envelopes)
+        except Unencodable as error:
+            if len(envelopes) == 1:
+                self.failed_appends += 1
+                _log.error("the state of %s cannot be written: %s", envelopes[0].key, error)
+                return
+            for envelope in envelopes:
+                await self._write([envelope])
 
     async def wait_idle(self) -> None:
         """Return when everything that was marked is written."""

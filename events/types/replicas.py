@@ -15,6 +15,11 @@ FAILED_STARTS: Final = 3
 revision is rolled out no further. Chosen: one failure may be chance, two a slow disk."""
 
 
+MAX_REPLICAS: Final = 500
+"""Most replicas of one model. All replicas of a model are one event, which may have 1 MiB: about 700 bytes each
+(measured), and twice as many stand in it while a revision is rolled out."""
+
+
 class ReplicaState(StrEnum):
     """The life of a replica; the table of its transitions is `runtime.core.lifecycle`."""
 

@@ -13,6 +13,7 @@ from events.clock import SimulatedClock, settle
 from events.envelope import AnyEnvelope
 from events.log import LogUnavailable, Position, Query
 from events.names import ModelName, Topic
+from events.payload import Unencodable
 from events.types.metrics import ReplicaMetrics
 from events.types.replicas import ReplicasObserved
 from events.units import Instant, Seconds
@@ -22,13 +23,16 @@ A, B, C = ModelName("a"), ModelName("b"), ModelName("c")
 
 
 class Faulty(MemoryEventLog):
-    """A log that cannot be written or offered to while it is told so."""
+    """A log that cannot be written or offered to while it is told so, and takes no event of the key `refused`."""
 
     down = False
+    refused = ""
 
     async def append(self, events: Sequence[AnyEnvelope]) -> tuple[Position, ...]:
         if self.down:
             raise LogUnavailable("disk full")
+        if self.refused in [event.key for event in events]:
+            raise Unencodable("the event is too large")
         return await super().append(events)
 
     def offer(self, envelope: AnyEnvelope) -> bool:
@@ -154,3 +158,17 @@ async def test_places() -> None:
     assert not places.full
     await places.take()
     assert places.full
+
+
+async def test_a_state_that_cannot_be_written_hinders_no_other() -> None:
+    """A state that no log takes (too large) is counted and left out; the states taken with it are written."""
+    told = Told()
+    told.log.refused = "model/a"
+    running = asyncio.create_task(told.publisher.run())
+    told.publisher.mark(A)
+    told.publisher.mark(B)
+    await asyncio.wait_for(told.publisher.wait_idle(), 10)
+    assert await told.seen() == [(B, 0)]
+    assert told.publisher.failed_appends == 1
+    assert not running.done()
+    running.cancel()
