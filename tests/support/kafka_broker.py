@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -70,15 +70,21 @@ def prepare() -> Path:
 
 
 class Broker:
-    """One broker with its data under `folder`. `start`, `kill` (as ``kill -9``), `start` again, `stop`."""
+    """One broker with its data under `folder`. `start`, `kill` (as ``kill -9``), `start` again, `stop`.
 
-    def __init__(self, folder: Path) -> None:
+    `edit` may change its settings.
+    """
+
+    def __init__(self, folder: Path, edit: Callable[[str], str] | None = None) -> None:
         self._home = prepare()
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.port, self._controller = free_port(), free_port()
         shutil.copytree(self._home / "formatted", folder / "data")
         _write_settings(folder, self.port, self._controller)
+        if edit is not None:
+            settings = folder / "server.properties"
+            settings.write_text(edit(settings.read_text(encoding="utf-8")), encoding="utf-8")
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -177,10 +183,10 @@ def end_with_this_process() -> None:
 
 
 @contextlib.contextmanager
-def broker_in(folder: Path) -> Iterator[Broker]:
+def broker_in(folder: Path, edit: Callable[[str], str] | None = None) -> Iterator[Broker]:
     """A broker that runs, and is ended afterwards."""
     end_with_this_process()
-    broker = Broker(folder)
+    broker = Broker(folder, edit)
     broker.start()
     try:
         yield broker
