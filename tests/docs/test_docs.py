@@ -16,7 +16,9 @@ from deploy.cli.main import cli
 from deploy.spec.load import load_bytes
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PLAN = ROOT / "docs" / "design.md"
+"""What is to be built: it may name what is not there yet."""
+PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")} - {PLAN})
 EXAMPLES = sorted((ROOT / "docs" / "examples").iterdir())
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
