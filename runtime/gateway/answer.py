@@ -27,6 +27,8 @@ _LAST_CHUNK: Final = b"0\r\n\r\n"
 _JOINED_BELOW: Final = 16_384
 """Head and first bytes are written as one below this size: one system call is cheaper than the copy."""
 _TAIL: Final = 1024
+"""Last bytes of an answer that are kept for its usage object; up to `_MOST_TAIL`, so that not every chunk cuts them."""
+_MOST_TAIL: Final = 2048
 _MAX_COLLECTED: Final = 64 * 1024
 _TOKENS_IN: Final = re.compile(rb'"(?:prompt|input)_tokens"\s*:\s*(\d{1,12})')
 _TOKENS_OUT: Final = re.compile(rb'"(?:completion|output)_tokens"\s*:\s*(\d{1,12})')
@@ -51,6 +53,9 @@ class _Mode(Enum):
     """Out of chunks."""
     COLLECT = auto()
     """Kept back: an error answer, to become an event of a stream already begun."""
+
+
+_RAW: Final = _Mode.RAW
 
 
 class Answer:
@@ -113,7 +118,7 @@ class Answer:
     def write(self, data: bytes) -> None:
         """Send more of the body, as the engine framed it."""
         mode = self._mode
-        if mode is not _Mode.RAW:
+        if mode is not _RAW:
             if self._strip is not None:
                 payload = bytearray()
                 self._strip.feed(data, payload)
@@ -126,7 +131,8 @@ class Answer:
             if mode is _Mode.ENCODE:
                 data = _chunk(data)
         self.bytes_out += len(data)
-        self._remember(data)
+        tail = self._tail + data  # `_remember`, written out: this is done for every chunk
+        self._tail = tail if len(tail) < _MOST_TAIL else tail[-_TAIL:]
         self._client.write(data)
 
     def finish(self) -> bool:
@@ -237,7 +243,8 @@ class Answer:
         return b"" if self._minor else _KEEP_ALIVE
 
     def _remember(self, data: bytes) -> None:
-        self._tail = data[-_TAIL:] if len(data) >= _TAIL else (self._tail + data)[-_TAIL:]
+        tail = self._tail + data
+        self._tail = tail if len(tail) < _MOST_TAIL else tail[-_TAIL:]
 
 
 def _chunk(data: bytes) -> bytes:
