@@ -22,6 +22,7 @@ from events.types.models import ModelDeclared
 from events.types.replicas import ReplicasObserved
 from events.types.requests import ActivationRequested, RequestArrived, RequestFinished, RequestWindow
 from events.units import Instant, Seconds
+from events.urgency import is_urgent
 
 _log: Final = logging.getLogger(__name__)
 
@@ -188,7 +189,8 @@ class Fold:
             return
         if urgent:
             view.cause = record.envelope.id
-            self._agenda.urgent(view.model)
+            first = is_urgent(record.envelope.data)
+            (self._agenda.edge if first else self._agenda.urgent)(view.model)
             return
         due = view.decided_at + self._tick if when is None else when
         self._agenda.at(view.model, Instant(max(due, self._at)))

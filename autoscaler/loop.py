@@ -21,6 +21,7 @@ from autoscaler.core.model import Decision, Reason, Snapshot
 from autoscaler.core.policy import ScalingPolicy
 from autoscaler.core.view import Declared, ModelView, Wish
 from autoscaler.fold import Fold
+from autoscaler.inbox import Inbox
 from autoscaler.record import wish_of
 from autoscaler.settings import AutoscalerSettings
 from events.clock import Clock
@@ -28,6 +29,7 @@ from events.log import Batch, EventLog, LogClosed, LogUnavailable, Position, Que
 from events.names import Topic
 from events.types.decisions import OwnershipTaken
 from events.units import Instant
+from events.urgency import is_urgent
 from events.writer import EventWriter
 
 _log: Final = logging.getLogger(__name__)
@@ -39,8 +41,14 @@ FOLD_SLICE: Final = 64
 DECIDE_SLICE: Final = 32
 """Records folded, and models decided, before the event loop is let go: under a millisecond each on one core."""
 
+FOLD_PART: Final = 8
+"""When more wait than that many slices, this part of them is folded at once: folding must keep up with the reading."""
+
 RECORDINGS_MOST: Final = 16
 """Appends in flight: an edge does not wait for the commit of what was decided before it. The log commits in groups."""
+
+ORDINARY_MOST: Final = 2
+"""Appends in flight beyond which only edges are decided: theirs should not stand behind many in the log."""
 
 TRIES_COUNTED: Final = 20
 """Pauses stop doubling after this many tries at the latest."""
@@ -95,6 +103,8 @@ class Autoscaler:
         self._agenda = Agenda()
         self._fold = Fold(self._agenda, settings.tick, clock.now())
         self._wake = asyncio.Event()
+        self._inbox = Inbox()
+        self._folded = asyncio.Event()
         self._states_read = asyncio.Event()
         self._history_read = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -119,11 +129,12 @@ class Autoscaler:
         (position,) = await self._event_log.append([self._writer.envelope(taken)])
         self._fold.epoch = position.offset
         self._fold.live_from = await self._appended_at(position)
-        self._spawn(self._follow(STATES, lambda: Start("newest_per_key"), self._states_read.set))
+        states, news = self._fold_batch, self._take_news
+        self._spawn(self._follow(STATES, lambda: Start("newest_per_key"), states, self._states_read.set))
         await self._until(self._states_read)
         self._fold.states_read()
         since = self._read_to = self._history_from()
-        self._spawn(self._follow(NEWS, lambda: Start("time", self._read_to), lambda: self._on_history(since)))
+        self._spawn(self._follow(NEWS, lambda: Start("time", self._read_to), news, lambda: self._on_history(since)))
         self._spawn(self._work())
 
     async def close(self) -> None:
@@ -190,15 +201,21 @@ class Autoscaler:
             return record.appended_at
         return self._clock.now()
 
-    async def _follow(self, topics: Sequence[str], start: Callable[[], Start], caught_up: Callable[[], None]) -> None:
-        """Fold what the topics say until the log is closed; a log that fails is asked again."""
+    async def _follow(
+        self,
+        topics: Sequence[str],
+        start: Callable[[], Start],
+        take: Callable[[Batch], Coroutine[None, None, None]],
+        caught_up: Callable[[], None],
+    ) -> None:
+        """Take what the topics say until the log is closed; a log that fails is asked again."""
         tries = 0
         while not self._ended:
             try:
                 async with _closing(self._event_log.subscribe(topics, start())) as subscription:
                     async for batch in subscription:
                         tries = 0
-                        await self._fold_batch(batch)
+                        await take(batch)
                         if batch.caught_up:
                             caught_up()
                 self._ended = True
@@ -218,8 +235,34 @@ class Autoscaler:
             self._wake.set()
             if begin + FOLD_SLICE < len(records):
                 await asyncio.sleep(0)
-        if records and records[-1].position.topic in NEWS:
-            self._read_to = records[-1].appended_at
+
+    async def _take_news(self, batch: Batch) -> None:
+        """History is folded in its order; later, an edge is folded before the rest, which waits in the inbox."""
+        if not self.history_read:
+            await self._fold_batch(batch)
+        else:
+            now = self._clock.now()
+            for record in batch.records:
+                if is_urgent(record.envelope.data):
+                    for one in self._inbox.with_all_before(record):
+                        self._fold.take(one, now)
+                else:
+                    self._inbox.put(record)
+            self._wake.set()
+            await asyncio.sleep(0)
+            while self._inbox.full:
+                self._folded.clear()
+                await self._folded.wait()
+        if batch.records:
+            self._read_to = batch.records[-1].appended_at
+
+    def _fold_some(self) -> None:
+        """A slice of what waits."""
+        if self._inbox:
+            now = self._clock.now()
+            for record in self._inbox.take(max(FOLD_SLICE, len(self._inbox) // FOLD_PART)):
+                self._fold.take(record, now)
+            self._folded.set()
 
     def _on_history(self, since: Instant) -> None:
         if not self.history_read:
@@ -242,19 +285,39 @@ class Autoscaler:
         while not self._ended:
             if self._failure is not None:
                 raise self._failure
-            now = self._clock.now()
-            next_at = self._agenda.next_at()
-            if self._fold.lost_to is not None or next_at is None or next_at > now:
-                await self._rest(None if self._fold.lost_to is not None else next_at)
-                continue
-            taken = [self._decide(model, now) for model in self._agenda.take(now, DECIDE_SLICE)]
-            to_record = [one for one in taken if one is not None]
-            if to_record:
-                await self._room.acquire()
-                record = asyncio.create_task(self._record(to_record))
-                self._recordings.add(record)
-                record.add_done_callback(self._recorded_or_failed)
-            await asyncio.sleep(0)
+            self._fold_some()
+            if self._fold.lost_to is None:
+                await self._decide_all(self._agenda.take_edges(DECIDE_SLICE))
+                if self._ordinary():
+                    await self._decide_all(self._agenda.take(self._clock.now(), DECIDE_SLICE))
+            next_at = self._next_at()
+            if self._inbox or (next_at is not None and next_at <= self._clock.now()):
+                await asyncio.sleep(0)
+            else:
+                await self._rest(next_at)
+
+    def _ordinary(self) -> bool:
+        """Whether what is no edge may be decided now."""
+        return len(self._recordings) < ORDINARY_MOST
+
+    def _next_at(self) -> Instant | None:
+        """When there is something to decide; None: not before something happens."""
+        if self._fold.lost_to is not None:
+            return None
+        if self._ordinary():
+            return self._agenda.next_at()
+        return Instant(0.0) if self._agenda.has_edges else None
+
+    async def _decide_all(self, models: Sequence[str]) -> None:
+        """Decide these, and have recorded what must be."""
+        now = self._clock.now()
+        taken = [self._decide(model, now) for model in models]
+        to_record = [one for one in taken if one is not None]
+        if to_record:
+            await self._room.acquire()
+            record = asyncio.create_task(self._record(to_record))
+            self._recordings.add(record)
+            record.add_done_callback(self._recorded_or_failed)
 
     def _decide(self, model: str, now: Instant) -> _Taken | None:
         """Decide one model. Returns what must be recorded before it counts."""

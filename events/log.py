@@ -139,6 +139,8 @@ class LogStats:
     """Taken by `offer`."""
     dropped: int = 0
     """Refused by `offer` because its bound was reached, or lost with a log that could not be written."""
+    put_off: int = 0
+    """Ordinary windows refused by `offer` because the log was behind: their gateway merges them into the next."""
     ignored: int = 0
     """Of a newer release: skipped."""
     rejected: int = 0

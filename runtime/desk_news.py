@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from events.envelope import AnyEnvelope
@@ -94,6 +94,8 @@ class Newsagent:
         kept = self._windows.get(key)
         if kept is not None:
             kept.add(window)
+            if window.edge and kept.over is not None:
+                kept.over = replace(kept.over, edge=True)  # goes ahead of it, and as soon
             if self._offer_kept(kept):
                 del self._windows[key]
         elif not self._offer(window) and self._room():

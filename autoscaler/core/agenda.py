@@ -1,4 +1,8 @@
-"""Which model is looked at next: urgent ones first, then those whose time has come. Fair: neither starves the other."""
+"""Which model is looked at next: edges, then urgent ones, then those whose time has come.
+
+Fair: of a slice, a quarter is left to those whose time has come. Edges are few: a model has one when somebody waits for
+it who did not before.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,19 @@ SLACK = 64
 
 
 class Agenda:
-    """One entry a model. `urgent` and `at` bring a model forward, never back."""
+    """One entry a model. `edge`, `urgent` and `at` bring a model forward, never back."""
 
-    __slots__ = ("_due", "_heap", "_urgent")
+    __slots__ = ("_due", "_edges", "_heap", "_urgent")
 
     def __init__(self) -> None:
+        self._edges: dict[str, None] = {}
         self._urgent: dict[str, None] = {}
         self._due: dict[str, Instant] = {}
         self._heap: list[tuple[Instant, str]] = []
+
+    def edge(self, model: str) -> None:
+        """Look at it before all others."""
+        self._edges[model] = None
 
     def urgent(self, model: str) -> None:
         """Look at it at once."""
@@ -37,22 +46,39 @@ class Agenda:
 
     def forget(self, model: str) -> None:
         """It is gone."""
+        self._edges.pop(model, None)
         self._urgent.pop(model, None)
         self._due.pop(model, None)
 
+    @property
+    def has_edges(self) -> bool:
+        """Whether a model has an edge."""
+        return bool(self._edges)
+
     def next_at(self) -> Instant | None:
-        """When the next model is due; None when none is. Urgent ones are due at the beginning of time."""
-        if self._urgent:
+        """When the next model is due; None when none is. Edges and urgent ones are due at the beginning of time."""
+        if self._edges or self._urgent:
             return Instant(0.0)
         self._drop_outdated()
         return self._heap[0][0] if self._heap else None
 
+    def take_edges(self, most: int) -> list[str]:
+        """Up to `most` models that have an edge, each of them once."""
+        taken: list[str] = []
+        while self._edges and len(taken) < most:
+            model = next(iter(self._edges))
+            del self._edges[model]
+            self._urgent.pop(model, None)
+            self._due.pop(model, None)
+            taken.append(model)
+        return taken
+
     def take(self, now: Instant, most: int) -> list[str]:
         """Up to `most` models to look at now, each of them once; at least a quarter is left to the due ones."""
-        taken: list[str] = []
         self._drop_outdated()
         due = bool(self._heap) and self._heap[0][0] <= now
         room = most - most // 4 if due else most
+        taken = self.take_edges(room)
         while self._urgent and len(taken) < room:
             model = next(iter(self._urgent))
             del self._urgent[model]

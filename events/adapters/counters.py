@@ -15,6 +15,7 @@ class Counters:
     duplicates: int = 0
     offered: int = 0
     dropped: int = 0
+    put_off: int = 0
     ignored: int = 0
     rejected: int = 0
     commits: int = 0

@@ -11,7 +11,9 @@ themselves once there is space. The file does not shrink: what is forgotten make
 *Once.* An event whose (source, id) stands in the file is not written again, so an event is known again for as long as
 retention keeps it.
 
-*Order.* Appends of one caller keep their order, and so do offers; appends overtake waiting offers.
+*Order.* Appends of one caller keep their order, and so do offers; appends overtake waiting offers, and urgent offers
+(`events.urgency`) overtake both, though never an offer of their own key. When many offers wait, ordinary windows are
+refused: whoever tells them merges them into the next, so that they are told more rarely instead of ever later.
 
 *Retention* counts for each partition: rows older than the age, and the oldest beyond the bytes, are forgotten; of state
 topics the newest row of each key is kept for ever. One process at a time, by a lock on ``PATH.lock``.
@@ -41,6 +43,7 @@ from events.intake import take_in
 from events.log import LogClosed, LogStats, LogUnavailable, Position, Query, Record, Start, Subscription
 from events.payload import kind_of
 from events.units import Instant
+from events.urgency import is_urgent, is_window
 
 __all__ = ["SqliteEventLog", "SqliteSettings"]
 
@@ -70,6 +73,7 @@ class SqliteEventLog:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._open = False
         self._offers_waiting = 0
+        self._waiting_by_key: dict[str, int] = {}  # of offers that are not in the urgent lane
         self._appends_waiting = 0
         self.trouble = ""
         """Why the last transaction failed; empty when it was written."""
@@ -137,9 +141,19 @@ class SqliteEventLog:
         if not self._open or self._offers_waiting >= self._settings.offer_bound:
             self._counters.dropped += 1
             return False
+        urgent = is_urgent(envelope.data)
+        if self._offers_waiting >= self._settings.window_bound and not urgent and is_window(envelope.data):
+            self._counters.put_off += 1
+            return False
         self._offers_waiting += 1
         self._counters.offered += 1
-        self._writer.offer(envelope)
+        key = envelope.key
+        waiting = self._waiting_by_key.get(key, 0)
+        if urgent and not waiting:
+            self._writer.offer_first(envelope)
+        else:
+            self._waiting_by_key[key] = waiting + 1
+            self._writer.offer(envelope)
         return True
 
     async def append_raw(self, topic: str, raw: BinaryEvent) -> Position | Ignored | Rejected:
@@ -249,6 +263,13 @@ class SqliteEventLog:
                 self.offer(letter(fault.found, fault.position.topic, fault.raw, self._clock.now(), fault.position))
         return page.chunk
 
+    def _settle(self, key: str) -> None:
+        left = self._waiting_by_key[key] - 1
+        if left:
+            self._waiting_by_key[key] = left
+        else:
+            del self._waiting_by_key[key]
+
     def _tell(self, outcome: Outcome) -> None:
         """Called by the writer's thread."""
         if self._loop is not None:
@@ -263,7 +284,9 @@ class SqliteEventLog:
         counters.rejected += outcome.unencodable
         counters.commits += not outcome.failed
         counters.failures += outcome.failed
-        self._offers_waiting -= outcome.offers
+        self._offers_waiting -= len(outcome.offers) + outcome.urgent
+        for key in outcome.offers:
+            self._settle(key)
         self.trouble = outcome.trouble
         self._hub.publish(outcome.records)
         for token, found in outcome.answers:

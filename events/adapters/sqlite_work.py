@@ -34,7 +34,8 @@ class Outcome:
 
     records: list[Record] = field(default_factory=list)
     answers: list[tuple[int, tuple[Position, ...] | Exception]] = field(default_factory=list)
-    offers: int = 0
+    offers: list[str] = field(default_factory=list)  # the keys of those that need not wait any more
+    urgent: int = 0
     duplicates: int = 0
     unencodable: int = 0
     failed: bool = False
@@ -48,6 +49,7 @@ class Group:
 
     appends: list[tuple[Append, int]] = field(default_factory=list)  # with the number of rows before
     commits: list[Commit] = field(default_factory=list)
+    urgent: list[AnyEnvelope] = field(default_factory=list)
     offers: list[AnyEnvelope] = field(default_factory=list)
     events: list[AnyEnvelope] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)

@@ -1,7 +1,8 @@
 """The writer thread of the SQLite log: the only one that writes.
 
-It takes all that waits, writes it in one transaction (group commit), and tells the loop once. Appends go before offers,
-so a flood of news does not delay a decision. When nothing waits it brings the WAL into the file and forgets old rows.
+It takes what waits, writes it in one transaction (group commit), and tells the loop once. Urgent offers go first, then
+appends, then other offers: a flood of news does not delay a decision, nor a flood of decisions an edge. When nothing
+waits it brings the WAL into the file and forgets old rows.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ from events.units import Instant, Seconds
 
 logger = logging.getLogger(__name__)
 
-GROUP: Final = 512
-"""Appended events of one transaction, about: an append is never split."""
+GROUP: Final = 128
+"""Appended events of one transaction, about: an append is never split. What comes meanwhile waits for these, about
+10 ms."""
 
-OFFERS: Final = 128
-"""Offers of one transaction: an append that comes meanwhile waits for these, about 5 ms."""
+OFFERS: Final = 64
+"""Offers of one transaction: an append or an edge that comes meanwhile waits for these, about 3 ms."""
 
 CHECKPOINT_BYTES: Final = 4 << 20  # of events written since the last checkpoint: SQLite's own default is 1,000 pages
 CHECKPOINT_EVERY: Final = 5.0  # seconds between checkpoints while something is written: what a power cut may take
@@ -57,6 +59,8 @@ class SqliteSettings:
     """By topic."""
     offer_bound: int = 65_536
     """Offers that may wait; further ones are dropped and counted."""
+    window_bound: int = 1024
+    """Offers that may wait before ordinary windows are refused, for their gateway to merge: under 0.1 s of writing."""
     append_bound: int = 65_536
     """Appended events that may wait; a further append raises LogUnavailable."""
     subscriber_bound: int = 4096
@@ -79,6 +83,7 @@ class Writer:
         self._settings = settings
         self._tell = tell
         self._work: deque[Append | Commit] = deque()
+        self._urgent: deque[AnyEnvelope] = deque()
         self._offers: deque[AnyEnvelope] = deque()
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._rung = False
@@ -114,6 +119,11 @@ class Writer:
         self._offers.append(envelope)
         self._ring()
 
+    def offer_first(self, envelope: AnyEnvelope) -> None:
+        """Write before all that waits."""
+        self._urgent.append(envelope)
+        self._ring()
+
     def stop(self) -> None:
         """Write what waits, then close; see `closed`."""
         self._stopping = True
@@ -144,7 +154,7 @@ class Writer:
             self._shut()
 
     def _write_all(self) -> None:
-        while self._work or self._offers:
+        while self._work or self._offers or self._urgent:
             if not self._write_group() and not self._work:
                 return  # the offers wait for another try
         self._retry = None
@@ -178,6 +188,8 @@ class Writer:
 
     def _gather(self) -> Group:
         group, count = Group(), 0
+        while self._urgent and len(group.urgent) < OFFERS:
+            group.urgent.append(self._urgent.popleft())
         while self._work and count < GROUP:
             work = self._work.popleft()
             if isinstance(work, Commit):
@@ -202,7 +214,7 @@ class Writer:
             group.appends.append((append, len(group.rows)))
             group.rows += rows
             group.events += append.events
-        for event in group.offers:
+        for event in (*group.urgent, *group.offers):
             try:
                 group.rows.append(self._row(event))
                 group.events.append(event)
@@ -227,7 +239,7 @@ class Writer:
             if position.offset == before + index:
                 outcome.records.append(Record(position, Instant(now), group.events[index]))
         outcome.duplicates = len(positions) - len(outcome.records)
-        outcome.offers = len(group.offers)
+        outcome.offers, outcome.urgent = [event.key for event in group.offers], len(group.urgent)
         for append, first in group.appends:
             outcome.answers.append((append.token, tuple(positions[first : first + len(append.events)])))
         outcome.answers += [(commit.token, ()) for commit in group.commits]
@@ -248,13 +260,14 @@ class Writer:
     def _fail(self, group: Group, outcome: Outcome, error: sqlite3.Error) -> None:
         """Tell the appenders; keep the offers for another try."""
         outcome.failed = True
-        outcome.offers = outcome.unencodable = 0  # they are encoded again
+        outcome.unencodable = 0  # offers are encoded again
         reason = LogUnavailable(f"{self._path} cannot be written: {error}")
         reason.__cause__ = error
         outcome.trouble = str(reason)
         outcome.answers += [(append.token, reason) for append, _ in group.appends]
         outcome.answers += [(commit.token, reason) for commit in group.commits]
         self._offers.extendleft(reversed(group.offers))
+        self._urgent.extendleft(reversed(group.urgent))
         if not self._failing:
             logger.error("%s", reason)
         self._failing = True

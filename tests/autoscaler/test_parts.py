@@ -248,6 +248,19 @@ class TestAgenda:
             agenda.take(at(0), 1)
         assert len(agenda._heap) <= 2 * 10 + SLACK + 1
 
+    def test_edges_come_before_all_others(self) -> None:
+        """Alone if asked for so, and at the head of a slice that holds others too."""
+        agenda = Agenda()
+        for number in range(9):
+            agenda.urgent(f"u{number}")
+        for model in ("e", "u3", "f"):
+            agenda.edge(model)
+        assert (agenda.has_edges, agenda.next_at()) == (True, 0.0)
+        assert agenda.take_edges(2) == ["e", "u3"]
+        assert agenda.take(at(1), 4) == ["f", "u0", "u1", "u2"]
+        assert agenda.take(at(1), 2) == ["u4", "u5"]
+        assert not agenda.has_edges
+
     def test_forgotten_is_gone(self) -> None:
         """A deleted model comes no more."""
         agenda = Agenda()

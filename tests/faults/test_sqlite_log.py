@@ -20,6 +20,7 @@ from events.adapters.sqlite import SqliteEventLog, SqliteSettings
 from events.clock import SimulatedClock
 from events.codec import Unencodable
 from events.dead_letters import dead_letters
+from events.envelope import AnyEnvelope
 from events.log import (
     EventLogError,
     LogCorrupt,
@@ -31,6 +32,7 @@ from events.log import (
     Start,
 )
 from events.names import Topic
+from events.types.requests import RequestWindow
 from events.units import Seconds
 from tests.support.events import PATIENCE, Teller, collect, ids, next_batch, until_caught_up
 
@@ -159,6 +161,40 @@ async def test_flood_of_offers_is_bounded(path: Path, clock: SimulatedClock, tel
         await holds(lambda: log.stats().queue_depth == 0)
         assert ids(await read(log)) == [f"e{n}" for n in range(1, 1001)]
         assert log.offer(tell.drained())
+
+
+def request_window(tell: Teller, model: str, *, edge: bool) -> AnyEnvelope:
+    """A gateway's window of one second."""
+    data = RequestWindow(model=model, uid="u", revision=1, gateway="g", started_at=1.0, ended_at=2.0, edge=edge)
+    return tell.writer.envelope(data)
+
+
+async def test_edges_overtake_what_waits_but_not_their_own_model(
+    path: Path, clock: SimulatedClock, tell: Teller
+) -> None:
+    """Somebody who waits does not wait for the windows of others; a model's windows keep their order."""
+    async with SqliteEventLog(path, clock) as log:
+        for number in range(900):
+            assert log.offer(request_window(tell, f"m{number}", edge=False))
+        own, other = (request_window(tell, model, edge=True) for model in ("m899", "sleeper"))
+        assert log.offer(own)
+        assert log.offer(other)
+        await holds(lambda: log.stats().queue_depth == 0)
+        order = ids(await read(log, str(Topic.REQUESTS)))
+        assert order.index(other.id) < 800
+        assert order[-1] == own.id
+        assert len(order) == 902
+
+
+async def test_a_log_that_is_behind_refuses_ordinary_windows(path: Path, clock: SimulatedClock, tell: Teller) -> None:
+    """They are merged by whoever tells them; edges and other news are still taken."""
+    async with SqliteEventLog(path, clock, SqliteSettings(window_bound=50)) as log:
+        taken = sum(log.offer(request_window(tell, f"m{number}", edge=False)) for number in range(80))
+        assert (taken, log.stats().put_off, log.stats().dropped) == (50, 30, 0)
+        assert log.offer(request_window(tell, "sleeper", edge=True))
+        assert log.offer(tell.drained())
+        await holds(lambda: log.stats().queue_depth == 0)
+        assert log.offer(request_window(tell, "m1", edge=False))
 
 
 async def test_appends_overtake_offers_and_are_bounded(path: Path, clock: SimulatedClock, tell: Teller) -> None:

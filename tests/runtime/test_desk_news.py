@@ -27,12 +27,14 @@ class FullLog:
 
     def __init__(self) -> None:
         self.full = True
+        self.only_edges = False
         self.taken: list[object] = []
 
     def offer(self, envelope: AnyEnvelope) -> bool:
-        if not self.full:
-            self.taken.append(envelope.data)
-        return not self.full
+        if self.full or (self.only_edges and not envelope.data.edge):
+            return False
+        self.taken.append(envelope.data)
+        return True
 
 
 def agent(log: FullLog) -> Newsagent:
@@ -70,6 +72,22 @@ def test_the_next_window_takes_the_kept_ones_along() -> None:
     log.full = False
     news.tell(window(1, 2))
     assert log.taken == [window(0, 1), window(1, 2)]
+
+
+def test_an_edge_takes_the_kept_ones_along_as_soon() -> None:
+    """A log that is behind takes edges only: what was kept before the edge goes first, as urgent as it is."""
+    log = FullLog()
+    news = agent(log)
+    news.tell(window(0, 1))
+    log.only_edges, log.full = True, False
+    news.tell(window(1, 2))
+    assert log.taken == []
+    news.tell(window(2, 4, edge=True))
+    over, last = log.taken
+    assert isinstance(over, RequestWindow)
+    assert (over.started_at, over.ended_at, over.arrivals, over.edge) == (START, START + 2, 3, True)
+    assert last == window(2, 4, edge=True)
+    assert news.pending == 0
 
 
 def test_other_news_is_kept_in_order() -> None:
