@@ -64,7 +64,11 @@ class Exchange:
         """Find the model and ask for a slot, or answer at once."""
         context = self._context
         context.exchanges.add(self)
+        target = self.request.target
         try:
+            if type(target) is Target and target.by is By.JSON:
+                self._enqueue()
+                return
             own = self._local()
             if own is None:
                 self._enqueue()
@@ -81,8 +85,6 @@ class Exchange:
         target = self.request.target
         if isinstance(target, Failure):
             raise Refused(target)
-        if target.by is By.JSON:
-            return None
         if target.by is By.LIST:
             return model_list(self._context.catalog)
         if target.by is By.ENTRY:
@@ -108,11 +110,14 @@ class Exchange:
 
     def leased(self, lease: Lease) -> None:
         """A slot is ours: dispatch."""
+        self._dispatch(lease, self._context.clock.now())
+
+    def _dispatch(self, lease: Lease, now: Instant) -> None:
         self._go(State.DISPATCHED)
         self._lease = lease
         self._tries += 1
         context = self._context
-        context.wheel.wake_by(self._client, self._clock.dispatch(context.clock.now()))
+        context.wheel.wake_by(self._client, self._clock.dispatch(now))
         upstream = context.pool.take((lease.host, lease.port))
         if upstream is None:
             self._pooled = False

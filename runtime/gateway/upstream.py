@@ -69,10 +69,10 @@ class UpstreamConnection(asyncio.Protocol):
         "_keep",
         "_paused",
         "_to_head",
-        "_transport",
         "address",
         "heard",
         "idle_since",
+        "transport",
     )
 
     def __init__(self, home: Home, address: tuple[str, int]) -> None:
@@ -80,7 +80,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.heard = False
         self.idle_since = 0.0
         self._home = home
-        self._transport: asyncio.Transport | None = None
+        self.transport: asyncio.Transport | None = None
         self._answer: AnswerSink | None = None
         self._body: Framing | None = None
         self._cut = b""
@@ -90,7 +90,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def send(self, sink: AnswerSink, head: bytes, body: bytes | bytearray, to_head: bool) -> None:
         """Send a request; `sink` hears of its answer."""
-        transport = self._transport
+        transport = self.transport
         self._answer = sink
         self._to_head = to_head
         self.heard = False
@@ -106,31 +106,26 @@ class UpstreamConnection(asyncio.Protocol):
     def abort(self) -> None:
         """Close at once; nobody hears of it."""
         self._answer = None
-        if self._transport is not None:
-            self._transport.abort()
+        if self.transport is not None:
+            self.transport.abort()
 
     def pause(self) -> None:
         """Read no more until `resume`: the client is slow."""
-        if not self._paused and self._transport is not None and not self._transport.is_closing():
+        if not self._paused and self.transport is not None and not self.transport.is_closing():
             self._paused = True
-            self._transport.pause_reading()
+            self.transport.pause_reading()
 
     def resume(self) -> None:
         """Read on."""
         if self._paused:
             self._paused = False
-            if self._transport is not None and not self._transport.is_closing():
-                self._transport.resume_reading()
-
-    @property
-    def usable(self) -> bool:
-        """Whether a request can be sent on it."""
-        return self._transport is not None and not self._transport.is_closing()
+            if self.transport is not None and not self.transport.is_closing():
+                self.transport.resume_reading()
 
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are no subclass of it
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's are no subclass of it
         self._home.opened(self)
 
     def data_received(self, data: bytes) -> None:
@@ -209,7 +204,7 @@ class UpstreamConnection(asyncio.Protocol):
                 self._end(answer, end < len(rest))
 
     def _end(self, answer: AnswerSink, excess: bool) -> None:
-        transport = self._transport
+        transport = self.transport
         assert transport is not None
         self._answer = None
         self._body = None
