@@ -248,9 +248,10 @@ class Autoscaler:
                         self._fold.take(one, now)
                 else:
                     self._inbox.put(record)
+            await self._decide_edges()
             self._wake.set()
             await asyncio.sleep(0)
-            while self._inbox.full:
+            while self._inbox.full and not self._ended:
                 self._folded.clear()
                 await self._folded.wait()
         if batch.records:
@@ -286,15 +287,15 @@ class Autoscaler:
             if self._failure is not None:
                 raise self._failure
             self._fold_some()
-            if self._fold.lost_to is None:
-                await self._decide_all(self._agenda.take_edges(DECIDE_SLICE))
-                if self._ordinary():
-                    await self._decide_all(self._agenda.take(self._clock.now(), DECIDE_SLICE))
+            await self._decide_edges()
+            if self._fold.lost_to is None and self._ordinary():
+                await self._decide_all(self._agenda.take(self._clock.now(), DECIDE_SLICE))
             next_at = self._next_at()
             if self._inbox or (next_at is not None and next_at <= self._clock.now()):
                 await asyncio.sleep(0)
             else:
                 await self._rest(next_at)
+        self._folded.set()  # nobody folds any more
 
     def _ordinary(self) -> bool:
         """Whether what is no edge may be decided now."""
@@ -307,6 +308,11 @@ class Autoscaler:
         if self._ordinary():
             return self._agenda.next_at()
         return Instant(0.0) if self._agenda.has_edges else None
+
+    async def _decide_edges(self) -> None:
+        """Some of them; whoever calls this comes again."""
+        if self._fold.lost_to is None and self._agenda.has_edges:
+            await self._decide_all(self._agenda.take_edges(DECIDE_SLICE))
 
     async def _decide_all(self, models: Sequence[str]) -> None:
         """Decide these, and have recorded what must be."""

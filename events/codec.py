@@ -20,6 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from events.envelope import AnyEnvelope, Envelope
 from events.keys import default_key
 from events.payload import (
+    SERIALIZERS_RAISE,
     Ignored,
     Json,
     Rejected,
@@ -28,7 +29,7 @@ from events.payload import (
     encode_data,
     find_shape,
     kind_of,
-    refusing_to_encode,
+    refused,
     shown,
     why,
 )
@@ -121,8 +122,12 @@ class BinaryEvent:
 def encode_structured(envelope: AnyEnvelope, limit: int = MAX_EVENT_BYTES) -> bytes:
     """The whole event as one JSON object; Unencodable when it cannot be, or is larger than `limit` bytes."""
     data = encode_data(envelope.data)
-    with refusing_to_encode(envelope.id):
-        raw = orjson.dumps({**_attributes(envelope), "data": orjson.Fragment(data)})
+    try:
+        event: dict[str, str | orjson.Fragment] = {**_attributes(envelope)}
+        event["data"] = orjson.Fragment(data)
+        raw = orjson.dumps(event)
+    except SERIALIZERS_RAISE as error:
+        raise refused(envelope.id, error) from error
     _check_size(len(raw), limit)
     return raw
 
@@ -130,11 +135,13 @@ def encode_structured(envelope: AnyEnvelope, limit: int = MAX_EVENT_BYTES) -> by
 def to_binary(envelope: AnyEnvelope, limit: int = MAX_EVENT_BYTES) -> BinaryEvent:
     """The event as headers, key and data; Unencodable when it cannot be, or is larger than `limit` bytes."""
     data = encode_data(envelope.data)
-    with refusing_to_encode(envelope.id):
+    try:
         attributes = _attributes(envelope)
         content_type = attributes.pop("datacontenttype").encode()
         headers = tuple((f"ce_{name}", text.encode()) for name, text in attributes.items())
         event = BinaryEvent((*headers, ("content-type", content_type)), envelope.key.encode(), data)
+    except SERIALIZERS_RAISE as error:
+        raise refused(envelope.id, error) from error
     _check_size(event.size, limit)
     return event
 

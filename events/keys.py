@@ -29,8 +29,11 @@ def default_key(data: object) -> str | None:
 
 def default_subject(data: object, key: str) -> str:
     """``model/NAME/revision/N/replica/REPLICA`` where the data names a replica, else the key."""
-    model, replica, revision = (getattr(data, name, None) for name in ("model", "replica", "revision"))
-    if isinstance(model, str) and isinstance(replica, str) and replica:
+    replica = getattr(data, "replica", None)
+    if not replica or not isinstance(replica, str):
+        return key
+    model, revision = getattr(data, "model", None), getattr(data, "revision", None)
+    if isinstance(model, str):
         if isinstance(revision, int):
             return replica_subject(model, revision, replica)
         return f"{model_key(model)}/replica/{replica}"

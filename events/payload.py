@@ -7,8 +7,7 @@ adds a function to `UPCASTERS` that turns old data into the next version's; deco
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -79,22 +78,22 @@ def kind_of(data: object) -> Kind:
 def encode_data(data: object) -> bytes:
     """Canonical JSON of `data`, camelCase; Unencodable says what cannot be written."""
     kind = kind_of(data)
-    with refusing_to_encode(kind.full_name):
+    try:
         raw = adapter(kind.type).dump_json(data, by_alias=True, warnings="error")
         if b"NaN" in raw or b"Infinity" in raw:
             orjson.loads(raw)  # refuses the numbers; lets strings that say so pass
+    except SERIALIZERS_RAISE as error:
+        raise refused(kind.full_name, error) from error
     return raw
 
 
-@contextmanager
-def refusing_to_encode(what: str) -> Iterator[None]:
-    """Turn the errors of serializers into Unencodable."""
-    try:
-        yield
-    except Unencodable:
-        raise
-    except (ValueError, TypeError, AttributeError, OverflowError, OSError) as error:  # OSError: instants of no calendar
-        raise Unencodable(f"{what} cannot be written as JSON: {error}") from error
+SERIALIZERS_RAISE: Final = (ValueError, TypeError, AttributeError, OverflowError, OSError)
+"""What serializers raise; OSError for instants of no calendar."""
+
+
+def refused(what: str, error: Exception) -> Unencodable:
+    """The error of a serializer as Unencodable."""
+    return Unencodable(f"{what} cannot be written as JSON: {error}")
 
 
 def find_shape(full_name: str) -> Shape | Ignored | Rejected:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import NewType
 
 Instant = NewType("Instant", float)
@@ -101,7 +102,17 @@ def write_quantity(amount: int) -> str:
 
 def format_instant(instant: float) -> str:
     """RFC 3339 in UTC with microseconds: ``2026-11-29T18:53:42.123456Z``."""
-    return datetime.fromtimestamp(instant, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    second = math.floor(instant)
+    micros = round((instant - second) * 1e6)
+    if micros == 1_000_000:
+        second, micros = second + 1, 0
+    return f"{_second(second)}.{micros:06d}Z"
+
+
+@lru_cache(maxsize=64)
+def _second(second: int) -> str:
+    """The whole seconds of an instant; thousands of events share one."""
+    return datetime.fromtimestamp(second, UTC).isoformat()[:19]
 
 
 def parse_instant(text: str) -> Instant:

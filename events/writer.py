@@ -6,7 +6,7 @@ import itertools
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from events.clock import Clock
 from events.envelope import AnyEnvelope, Envelope
@@ -84,7 +84,12 @@ class EventWriter:
         )
 
 
+_NO_CAUSE: Final = Cause()
+
+
 def _cause(cause: AnyEnvelope | Cause | str | None) -> Cause:
+    if cause is None:
+        return _NO_CAUSE
     match cause:
         case Cause():
             return cause

@@ -27,7 +27,7 @@ from events.codec import MAX_EVENT_BYTES, Unencodable, encode_structured
 from events.envelope import AnyEnvelope
 from events.log import EventLogError, LogUnavailable, Position, Record, Retention
 from events.partitions import partition_of
-from events.payload import kind_of, refusing_to_encode
+from events.payload import SERIALIZERS_RAISE, kind_of, refused
 from events.units import Instant, Seconds
 
 logger = logging.getLogger(__name__)
@@ -223,10 +223,14 @@ class Writer:
                 outcome.unencodable += 1
 
     def _row(self, event: AnyEnvelope) -> Row:
-        with refusing_to_encode(f"event {event.id}"):
+        try:
             raw = encode_structured(event, self._settings.max_event_bytes)
-            place = (str(kind_of(event.data).topic), partition_of(event.key, self._settings.partitions))
-            return Row(place, event.key, event.source, event.id, raw)
+            place = (kind_of(event.data).topic.value, partition_of(event.key, self._settings.partitions))
+        except Unencodable:
+            raise
+        except SERIALIZERS_RAISE as error:
+            raise refused(f"event {event.id}", error) from error
+        return Row(place, event.key, event.source, event.id, raw)
 
     def _store(self, group: Group, outcome: Outcome) -> None:
         if self._tables is None:
