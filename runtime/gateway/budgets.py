@@ -27,11 +27,6 @@ class RunClock:
         timeouts = self._timeouts
         return now + min(timeouts.first_byte, timeouts.total)
 
-    def begin(self, now: Instant) -> None:
-        """The first byte of its answer is here."""
-        self.first_byte_at = now
-        self.last_byte_at = now
-
     def until_first_byte(self) -> tuple[float, str]:
         """(when, which budget) while no byte has come."""
         return self._or_total(self.dispatched_at + self._timeouts.first_byte, "first_byte_timeout")

@@ -104,7 +104,7 @@ class Exchange:
         if stream and route.heartbeat is not None:
             self._beats = Beats(route.heartbeat.every, context.clock.now())
         self._go(State.HELD)
-        self._take()
+        self._take(request.arrived_at)
 
     # The ticket
 
@@ -130,10 +130,10 @@ class Exchange:
         """There will be no slot."""
         self._fail(of_refusal(refusal))
 
-    def _take(self) -> None:
+    def _take(self, now: Instant) -> None:
         lease = self._context.slots.take(self._ticket, self)
         if lease is not None:
-            self.leased(lease)
+            self._dispatch(lease, now)
         elif self.state is State.HELD:  # not refused within the call
             self._wake_by(self._held_until())
 
@@ -163,7 +163,7 @@ class Exchange:
             self._go(State.HELD)
             self._give_back(Ending.UNREACHABLE)
             self._ticket = replace(self._ticket, attempt=self._tries)
-            self._take()
+            self._take(self._context.clock.now())
         else:
             message = f"The replica {self._lease.replica} could not be reached: {reason}."
             self._end(Ending.UNREACHABLE, Failure(502, "replica_unreachable", message, should_retry=True))
@@ -172,18 +172,20 @@ class Exchange:
 
     def answer_begins(self, head: ResponseHead, payload: bytes, ended: bool) -> None:
         """The engine's head: relay it with ours. `ended`: `answer_ended` follows at once."""
-        self._clock.begin(self._context.clock.now())
+        clock = self._clock
+        clock.first_byte_at = clock.last_byte_at = self._context.clock.now()
         if self.state is State.DRAINING:
             return
         self._go(State.RELAYING)
         self._release_body()
-        self._keep_alive_unless_draining()
+        if self._context.draining:
+            self._answer.keep_alive = False
         lease = self._lease
         assert lease is not None
         held = _held_lines(lease.replica, lease.cold, int(lease.held_seconds * 1000))
         self._answer.begin(head, self._own + held, payload)
         if not ended:
-            self._wake_by(self._clock.until_next_byte(math.inf)[0])
+            self._wake_by(clock.until_next_byte(math.inf)[0])
 
     def answer_bytes(self, data: bytes) -> None:
         """More of the body."""

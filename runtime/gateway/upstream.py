@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol, cast
 
-from runtime.gateway.chunks import MORE, BadFraming, CloseBody, Framing
+from runtime.gateway.chunks import MORE, BadFraming, CloseBody, Framing, LengthBody
 from runtime.gateway.response_head import KnownHeads, ResponseHead
 
 _HEAD_END: Final = b"\r\n\r\n"
@@ -195,6 +195,12 @@ class UpstreamConnection(asyncio.Protocol):
     def _begin(self, answer: AnswerSink, head: ResponseHead, rest: bytes) -> None:
         self._body = body = head.body
         self._keep = head.keep_alive
+        if type(body) is LengthBody and body.left == len(rest):  # as `feed` would find; nearly every short answer
+            body.left = 0
+            answer.answer_begins(head, rest, True)
+            if self._answer is answer:
+                self._end(answer, False)
+            return
         end = body.feed(rest)
         if end == MORE:
             answer.answer_begins(head, rest, False)
