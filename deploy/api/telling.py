@@ -98,7 +98,13 @@ class Events:
                 _check_foreign(read)
                 envelopes.append(read)
             else:
-                problems.append(FieldProblem(path=f"[{index}]", rule=read.reason, remedy="see docs/how-to/events.md and docs/reference/events/"))
+                problems.append(
+                    FieldProblem(
+                        path=f"[{index}]",
+                        rule=read.reason,
+                        remedy="see docs/how-to/events.md and docs/reference/events/",
+                    )
+                )
                 if isinstance(read, Rejected):
                     await self._log.append([letter(read, ADMIN_TOPIC, one, self._clock.now())])
         if problems:
