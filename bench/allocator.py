@@ -57,6 +57,7 @@ async def _measure(count: int, wishes: int) -> list[float]:
             try:
                 async with asyncio.timeout(READ_WITHIN):
                     await allocator.caught_up.wait()
+                    await _all_granted(log, names)
                 return await _wish(log, clock, hands, names[-wishes:])
             finally:
                 running.cancel()
@@ -74,6 +75,18 @@ async def _declare(log: EventLog, hands: EventWriter, names: list[str]) -> None:
         said.append(wish(name, 1))
     for begin in range(0, len(said), 500):
         await log.append([hands.envelope(one) for one in said[begin : begin + 500]])
+
+
+async def _all_granted(log: EventLog, names: list[str]) -> None:
+    """Return when each model has its first replica: what is measured next stands behind no other work."""
+    missing = set(names)
+    subscription = log.subscribe((Topic.GRANTS,), Start("newest_per_key"))
+    async for batch in subscription:
+        granted = (record.envelope.data for record in batch.records)
+        missing.difference_update(data.model for data in granted if isinstance(data, GrantDecided) and data.replicas)
+        if not missing:
+            break
+    await subscription.close()
 
 
 async def _wish(log: EventLog, clock: SystemClock, hands: EventWriter, names: list[str]) -> list[float]:
