@@ -192,6 +192,8 @@ class _World:
         autoscaler = Autoscaler(self._log, self._clock, writer, AutoscalerSettings())
         await autoscaler.start()
         await autoscaler.wait_history_read()
+        gc.collect()
+        gc.freeze()  # as `relume up` does when it has started
         self._began = self._clock.now()
         telling = asyncio.create_task(self._tell())
         try:
@@ -201,6 +203,7 @@ class _World:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
             await autoscaler.close()
+            gc.unfreeze()
 
     async def wake_all(self) -> list[float]:
         """Seconds from each sleeper's edge to its wish in the log."""

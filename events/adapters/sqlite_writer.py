@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from events.adapters.sqlite_file import connect, connect_writer, prepare
-from events.adapters.sqlite_tables import Row, Tables
+from events.adapters.sqlite_tables import ROWS, Row, Tables
 from events.adapters.sqlite_work import Append, Commit, Group, Outcome
 from events.clock import Clock
 from events.codec import MAX_EVENT_BYTES, Unencodable, encode_structured
@@ -32,12 +32,9 @@ from events.units import Instant, Seconds
 
 logger = logging.getLogger(__name__)
 
-GROUP: Final = 128
-"""Appended events of one transaction, about: an append is never split. What comes meanwhile waits for these, about
-10 ms."""
-
-OFFERS: Final = 64
-"""Offers of one transaction: an append or an edge that comes meanwhile waits for these, about 3 ms."""
+GROUP: Final = ROWS
+"""Events of one transaction, about: an append is never split. What comes meanwhile waits for these, about 3 ms. So many
+are one statement, which wins the interpreter's lock back once."""
 
 CHECKPOINT_BYTES: Final = 4 << 20  # of events written since the last checkpoint: SQLite's own default is 1,000 pages
 CHECKPOINT_EVERY: Final = 5.0  # seconds between checkpoints while something is written: what a power cut may take
@@ -188,8 +185,9 @@ class Writer:
 
     def _gather(self) -> Group:
         group, count = Group(), 0
-        while self._urgent and len(group.urgent) < OFFERS:
+        while self._urgent and count < GROUP:
             group.urgent.append(self._urgent.popleft())
+            count += 1
         while self._work and count < GROUP:
             work = self._work.popleft()
             if isinstance(work, Commit):
@@ -198,8 +196,9 @@ class Writer:
             else:
                 group.appends.append((work, 0))
                 count += len(work.events)
-        while self._offers and len(group.offers) < OFFERS and count < GROUP:
+        while self._offers and count < GROUP:
             group.offers.append(self._offers.popleft())
+            count += 1
         return group
 
     def _encode(self, group: Group, outcome: Outcome) -> None:
