@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
+from functools import lru_cache
 
 from autoscaler.core.policy import ScalingPolicy
 from events.kinds import value
@@ -17,6 +18,8 @@ from events.units import Instant
 
 class Reason(StrEnum):
     """Why a number is what it is. A decision lists its reasons in this order: demand, holds, descent, bounds."""
+
+    __hash__ = str.__hash__  # an Enum's own is a function of Python, and each decision makes a set of reasons
 
     ACTIVATION = "Activation"
     """Somebody waits and no replica is ready."""
@@ -65,7 +68,13 @@ REASON_RANK = {reason: rank for rank, reason in enumerate(Reason)}
 
 def in_order(reasons: set[Reason]) -> tuple[Reason, ...]:
     """The reasons in the order of `Reason`."""
-    return tuple(sorted(reasons, key=REASON_RANK.__getitem__)) if len(reasons) > 1 else tuple(reasons)
+    return _in_order(frozenset(reasons))
+
+
+@lru_cache(maxsize=256)
+def _in_order(reasons: frozenset[Reason]) -> tuple[Reason, ...]:
+    """Few sets of reasons occur, again and again; each has one tuple for all decisions."""
+    return tuple(sorted(reasons, key=REASON_RANK.__getitem__))
 
 
 @value

@@ -72,8 +72,7 @@ class Levels:
 
     def take(self, source: Source, now: Instant) -> None:
         """Add a source that has requests."""
-        age = now - source.at
-        age = max(age, 0.0)
+        age = now - source.at if now > source.at else 0.0
         if self.age is None or age > self.age:
             self.age = age
         if age > SILENCE:

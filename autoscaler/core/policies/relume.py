@@ -244,14 +244,16 @@ def _up(amount: float, tolerance: float) -> int:
 
 def _past(instant: float | None, now: Instant) -> Instant | None:
     """A remembered instant, at the latest now: the wall clock may have been set back between two processes."""
-    return None if instant is None else Instant(min(instant, now))
+    if instant is None:
+        return None
+    return now if instant > now else Instant(instant)
 
 
 def _later(one: float | None, other: float | None) -> Instant | None:
     """The later of two instants that may be unknown."""
-    if one is None or other is None:
-        return Instant(other) if one is None and other is not None else None if one is None else Instant(one)
-    return Instant(max(one, other))
+    if one is None:
+        return None if other is None else Instant(other)
+    return Instant(one if other is None or one >= other else other)
 
 
 def _done(case: _Case, replicas: int, reasons: set[Reason], again: float | None) -> Decision:
