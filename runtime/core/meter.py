@@ -81,7 +81,7 @@ class Interval:
 class Meter:
     """The demand for one revision of a model, seen by one gateway, since it was last idle."""
 
-    __slots__ = ("_gateway", "_interval", "_last", "_said_waiting", "key", "running", "waiting")
+    __slots__ = ("_gateway", "_interval", "_last", "_said_waiting", "key", "running", "untold", "waiting")
 
     def __init__(self, key: MeterKey, gateway: str, now: Instant) -> None:
         self.key = key
@@ -89,6 +89,8 @@ class Meter:
         self.running = 0
         self.waiting = 0
         self._last = now
+        self.untold = True
+        """Whether nothing was sent since the meter woke."""
         self._said_waiting: int | None = None
         """Waiting requests in the window sent last; None: nothing was sent since the meter woke."""
         self._interval = Interval(now, 0, 0)
@@ -184,6 +186,7 @@ class Meter:
         """The interval up to now, which goes on. Remembers that it was told."""
         self._pass(now)
         self._said_waiting = self.waiting
+        self.untold = False
         seen = self._interval
         return RequestWindow(
             model=self.key.model,
@@ -275,7 +278,8 @@ class Meters:
     def settled(self, key: MeterKey) -> Meter | None:
         """The meter of a revision that has been told of; None: whatever happens must be told at once."""
         meter = self._awake.get(key)
-        return None if meter is None or meter.edge else meter
+        # With nobody waiting only first activity is an edge: see `Meter.edge`.
+        return None if meter is None or meter.waiting or meter.untold else meter
 
     def __contains__(self, key: MeterKey) -> bool:
         return key in self._awake

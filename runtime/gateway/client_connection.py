@@ -277,7 +277,10 @@ class ClientConnection(asyncio.Protocol):
         rest = rest[end + 4 :]
         if head.length <= len(rest) and not head.chunked:
             length = head.length
-            self._reserve(length)
+            context = self._context
+            if context.buffered_bytes + length > settings.max_buffered_bytes:
+                self._reserve(length)  # refuses it
+            context.buffered_bytes += length  # the exchange answers for them at once
             if length == len(rest):  # no copy of the body, which is all that is left
                 self._rest = b""
                 self._dispatch(rest)

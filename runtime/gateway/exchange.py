@@ -103,7 +103,8 @@ class Exchange:
         self._clock = RunClock(route.timeouts)
         if stream and route.heartbeat is not None:
             self._beats = Beats(route.heartbeat.every, context.clock.now())
-        self._go(State.HELD)
+        assert self.state is State.READ  # `_go`, written out here and in three more steps that every request takes
+        self.state = State.HELD
         self._take(request.arrived_at)
 
     # The ticket
@@ -113,7 +114,8 @@ class Exchange:
         self._dispatch(lease, self._context.clock.now())
 
     def _dispatch(self, lease: Lease, now: Instant) -> None:
-        self._go(State.DISPATCHED)
+        assert self.state is State.HELD
+        self.state = State.DISPATCHED
         self._lease = lease
         self._tries += 1
         context = self._context
@@ -176,8 +178,12 @@ class Exchange:
         clock.first_byte_at = clock.last_byte_at = self._context.clock.now()
         if self.state is State.DRAINING:
             return
-        self._go(State.RELAYING)
-        self._release_body()
+        assert self.state is State.DISPATCHED
+        self.state = State.RELAYING
+        request = self.request
+        if request.body:  # `_release_body`
+            self._context.buffered_bytes -= request.size
+            request.body = b""
         if self._context.draining:
             self._answer.keep_alive = False
         lease = self._lease

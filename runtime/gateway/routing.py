@@ -91,8 +91,12 @@ def read_body(
     target: Target, head: RequestHead, body: bytes | bytearray, settings: GatewaySettings
 ) -> tuple[str, bool]:
     """(name of the model, whether a stream is asked for). Raises Refused with a 400 or 415."""
+    found: object
     if target.by is By.JSON:
-        return _checked(*read_json(body, settings.max_json_items))
+        found, stream = read_json(body, settings.max_json_items)
+        if type(found) is str and 0 < len(found) <= MAX_NAME:  # as `_checked` would find
+            return found, stream
+        return _checked(found, stream)
     content_type = head.noted.get(b"content-type")
     if target.by is not By.BODY:
         if target.by is By.HEADER and content_type is not None and b"json" in content_type.lower() and body:
@@ -101,7 +105,6 @@ def read_body(
     if head.noted.get(b"content-encoding", b"identity").lower() != b"identity":
         message = "A compressed body cannot be routed by its model; send it plain, or name the model in x-relume-model."
         raise Refused(Failure(415, "unsupported_content_encoding", message))
-    found: object
     if content_type is not None and is_multipart(content_type):
         found, stream = read_multipart(content_type, body)
     else:
