@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -148,6 +149,7 @@ async def test_away_for_a_while(broker: Broker) -> None:
         tell = Teller(SystemClock())
         follower = Collector(log.subscribe([PHASES], Start("end")))
         await follower.caught_up.wait()
+        threads = threading.active_count()
         broker.kill()
         taken = [event.id for event in (tell.drained() for _ in range(800)) if log.offer(event)]
         assert len(taken) == 500
@@ -165,6 +167,7 @@ async def test_away_for_a_while(broker: Broker) -> None:
         offered = [ident for ident in follower.ids if ident in set(taken)]
         assert offered == taken, "in order, each once"
         assert (log.stats().queue_depth, log.trouble) == (0, "")
+        assert threading.active_count() <= threads + 2, "clients that could not connect left threads behind"
         await follower.close()
 
 

@@ -12,10 +12,11 @@ from typing import Final, TypeVar
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.errors import AuthorizationError, KafkaError, SaslAuthenticationFailedError
+from kafka.net.compat import KafkaNetClient
 from tenacity import Retrying, retry_if_exception, stop_after_delay, stop_when_event_set, wait_exponential_jitter
 from tenacity import sleep_using_event as sleeping_with
 
-from events.adapters.kafka.settings import KafkaSettings
+from events.adapters.kafka.settings import KafkaSettings, Options
 from events.log import LogClosed, LogUnavailable
 
 T = TypeVar("T")
@@ -29,33 +30,78 @@ _NOISY: Final = ("kafka.net", "kafka.cluster", "kafka.conn", "kafka.client", "ka
                  "kafka.producer")  # fmt: skip
 
 
+class _LastWord(logging.Filter):
+    """Keeps why the newest connection failed, and lets nothing through. A wrong password, or a certificate that nobody
+    vouches for, kafka-python tells in its log alone; its errors say that no broker answered."""
+
+    said = ""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        if text.startswith("Bootstrap connection") and not any(word in self.said for word in _TELLING):
+            self.said = text
+        return False
+
+
+_TELLING: Final = ("Authentication", "SSL", "certificate")
+"""What says more than that a connection was lost, which it may be again afterwards."""
+
+_last_word = _LastWord()
+
+
 def quieten() -> None:
     """kafka-python says at length what we say once (the brokers are away), as errors and with tracebacks."""
     for name in _NOISY:
         if logging.getLogger(name).level == logging.NOTSET:
             logging.getLogger(name).setLevel(logging.CRITICAL)
+    manager = logging.getLogger("kafka.net.manager")
+    manager.setLevel(logging.WARNING)
+    manager.addFilter(_last_word)  # once: logging knows it again
 
 
 def make_producer(settings: KafkaSettings) -> KafkaProducer:
     """Connect; KafkaError when no broker answers within 5 s."""
-    return KafkaProducer(**settings.producing())
+    return _make(KafkaProducer, settings.producing())
 
 
 def make_consumer(settings: KafkaSettings) -> KafkaConsumer:
     """Connect; partitions are assigned by hand."""
-    return KafkaConsumer(**settings.consuming())
+    return _make(KafkaConsumer, settings.consuming())
 
 
 def make_member(settings: KafkaSettings, group: str) -> KafkaConsumer:
     """Connect; to become a member of a group, subscribe."""
-    return KafkaConsumer(**settings.grouping(group), partition_assignment_strategy=[CooperativeStickyAssignor])
+    cooperative = {"partition_assignment_strategy": [CooperativeStickyAssignor]}
+    return _make(KafkaConsumer, settings.grouping(group) | cooperative)
 
 
 def make_admin(settings: KafkaSettings) -> KafkaAdminClient:
     """Connect."""
     options = settings.common()
     del options["metrics_enabled"]  # it knows no such option
-    return KafkaAdminClient(**options)
+    return _make(KafkaAdminClient, options)
+
+
+def _make(kind: Callable[..., T], options: Options) -> T:
+    """A client that cannot connect leaves its thread and its sockets behind (kafka-python 3.0.12): end them here, or a
+    long absence of the brokers would leave thousands."""
+    made: list[KafkaNetClient] = []
+
+    def remembered(**configs: object) -> KafkaNetClient:
+        made.append(KafkaNetClient(**configs))
+        return made[-1]
+
+    try:
+        client = kind(**options, kafka_client=remembered)
+    except BaseException as error:
+        for network in made:
+            network.close()  # ends its thread too
+        made.clear()
+        if isinstance(error, KafkaError | OSError):
+            raise error.with_traceback(None) from None  # its frames hold the sockets
+        raise
+    _last_word.said = ""
+    return client
 
 
 def passes(error: BaseException) -> bool:
@@ -67,7 +113,12 @@ def passes(error: BaseException) -> bool:
 
 def told(settings: KafkaSettings, error: BaseException) -> str:
     """An error of the client in a sentence."""
-    return f"Kafka at {','.join(settings.servers)}: {type(error).__name__.removesuffix('Error')}: {error}"
+    name = type(error).__name__
+    text = str(error).removeprefix(f"{name}: ")
+    said = f"; {_last_word.said}" if "bootstrap" in text and _last_word.said else ""
+    if said and settings.security.mechanism is not None:
+        said += "; is the password right? (brokers may just disconnect whose is not)"
+    return f"Kafka at {','.join(settings.servers)}: {name.removesuffix('Error')}: {text}{said}"
 
 
 class Admin:
