@@ -59,7 +59,7 @@ class Ring:
             return self._sum
         cells = self._cells
         left = self._sum - cells[(self._head + 1) % len(cells)] * passed
-        return left if left > 0.0 else 0.0
+        return max(0.0, left)
 
     def _advance(self, index: int) -> None:
         """The newest cell is `index` from now on."""

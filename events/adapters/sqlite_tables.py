@@ -15,7 +15,7 @@ from events.adapters.store import Place
 from events.log import Retention
 from events.names import TOPIC_KINDS, TopicKind
 
-ROWS: Final = 64  # rows of one statement; each number of rows is a statement of its own in the connection's cache
+ROWS: Final = 128  # rows of one statement; each number of rows is a statement of its own in the connection's cache
 SWEPT: Final = 200  # rows that one step of forgetting deletes: about a millisecond
 
 

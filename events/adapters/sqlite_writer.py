@@ -33,7 +33,7 @@ from events.units import Instant, Seconds
 logger = logging.getLogger(__name__)
 
 GROUP: Final = ROWS
-"""Events of one transaction, about: an append is never split. What comes meanwhile waits for these, about 3 ms. So many
+"""Events of one transaction, about: an append is never split. What comes meanwhile waits for these, about 5 ms. So many
 are one statement, which wins the interpreter's lock back once."""
 
 CHECKPOINT_BYTES: Final = 4 << 20  # of events written since the last checkpoint: SQLite's own default is 1,000 pages
