@@ -32,7 +32,8 @@ from tests.support.events import (
     until_caught_up,
     until_revoked,
 )
-from tests.support.kafka_broker import shared_broker, wipe
+from tests.support.kafka_broker import shared_broker
+from tests.support.kafka_logs import wipe
 
 PHASES, GATEWAYS = str(Topic.PHASES), str(Topic.GATEWAYS)
 

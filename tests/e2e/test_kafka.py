@@ -13,8 +13,8 @@ import pytest
 from kafka import KafkaProducer
 from ruamel.yaml import YAML
 
-from tests.support.kafka_broker import Broker, shared_broker, wipe
-from tests.support.kafka_logs import LEAKS, collect_leaks
+from tests.support.kafka_broker import Broker, shared_broker
+from tests.support.kafka_logs import LEAKS, collect_leaks, wipe
 from tests.support.needs import ROOT
 from tests.support.running import Running, running, simulated
 

@@ -21,8 +21,8 @@ from events.partitions import partition_of
 from events.types.letters import EventRejected
 from events.units import Instant
 from tests.support.events import Teller
-from tests.support.kafka_broker import Broker, shared_broker, wipe
-from tests.support.kafka_logs import LEAKS, Collector, collect_leaks, kafka_log, quick_settings
+from tests.support.kafka_broker import Broker, shared_broker
+from tests.support.kafka_logs import LEAKS, Collector, collect_leaks, kafka_log, quick_settings, wipe
 
 pytestmark = [pytest.mark.needs("kafka"), pytest.mark.slow, *LEAKS]
 

@@ -16,8 +16,8 @@ from events.log import LogUnavailable, Start, Subscription
 from events.names import Topic
 from events.units import Seconds
 from tests.support.events import Teller
-from tests.support.kafka_broker import Broker, shared_broker, wipe
-from tests.support.kafka_logs import LEAKS, Collector, collect_leaks, kafka_log
+from tests.support.kafka_broker import Broker, shared_broker
+from tests.support.kafka_logs import LEAKS, Collector, collect_leaks, kafka_log, wipe
 
 pytestmark = [pytest.mark.needs("kafka"), pytest.mark.slow, *LEAKS]
 

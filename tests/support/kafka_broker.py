@@ -21,11 +21,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
-
-from events.names import TOPIC_KINDS
 
 PLACE: Final = Path(__file__).parent / "kafka"
 CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qk"
@@ -120,13 +118,11 @@ class Broker:
 
     def freeze(self) -> None:
         """Let it stand still with its connections open: SIGSTOP."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         """Let it go on: SIGCONT."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
+        self._signal(signal.SIGCONT)
 
     def revive(self) -> None:
         """Whatever was done to it: it runs again."""
@@ -140,6 +136,10 @@ class Broker:
         """End it in order; nothing if it does not run."""
         if self._process is not None:
             self._end(signal.SIGTERM)
+
+    def _signal(self, number: int) -> None:
+        assert self._process is not None, "it does not run"
+        self._process.send_signal(number)
 
     def _running(self) -> bool:
         return self._process is not None and self._process.poll() is None
@@ -202,24 +202,6 @@ def shared_broker() -> Broker:
     atexit.register(shutil.rmtree, broker.folder, ignore_errors=True)
     broker.start()
     return broker
-
-
-def wipe(broker: Broker, names: Iterable[str] = tuple(TOPIC_KINDS)) -> None:
-    """Delete the topics and all groups, so that the next test finds a new cluster."""
-    from kafka import KafkaAdminClient  # noqa: PLC0415 - whoever asks what is missing must not need it
-
-    admin = KafkaAdminClient(bootstrap_servers=broker.address, reconnect_backoff_max_ms=500)
-    try:
-        there = sorted(set(names) & set(admin.list_topics()))
-        if there:
-            admin.delete_topics(there)
-        groups = [group["group_id"] for group in admin.list_groups()]
-        if groups:
-            admin.delete_groups(groups)
-        while set(there) & set(admin.list_topics()):
-            time.sleep(0.02)
-    finally:
-        admin.close()
 
 
 # Preparing.

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError
 
 from events.adapters.kafka.log import KafkaEventLog
 from events.adapters.kafka.settings import KafkaSettings
 from events.clock import SystemClock
 from events.log import Record, Subscription
+from events.names import TOPIC_KINDS
 from events.units import Seconds
-from tests.support.kafka_broker import Broker
+from tests.support.kafka_broker import READY_WITHIN, Broker
 
 LEAKS = [
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
@@ -44,6 +48,31 @@ async def kafka_log(broker: Broker, **changes: object) -> AsyncIterator[KafkaEve
     """An open log."""
     async with KafkaEventLog(quick_settings(broker, **changes), SystemClock()) as log:
         yield log
+
+
+def wipe(broker: Broker) -> None:
+    """Delete the topics and all groups, so that the next test finds a new cluster."""
+    deadline = time.monotonic() + READY_WITHIN  # noqa: TID251 - the time of a real process
+    while True:
+        try:
+            admin = KafkaAdminClient(bootstrap_servers=broker.address, reconnect_backoff_max_ms=500)
+            try:
+                return _wipe(admin)
+            finally:
+                admin.close()
+        except KafkaError as error:  # a broker that has just started may still be loading its groups
+            if not error.retriable or time.monotonic() > deadline:  # noqa: TID251 - as above
+                raise
+            time.sleep(0.2)
+
+
+def _wipe(admin: KafkaAdminClient) -> None:
+    if there := sorted(set(TOPIC_KINDS) & set(admin.list_topics())):
+        admin.delete_topics(there)
+    if groups := [group["group_id"] for group in admin.list_groups()]:
+        admin.delete_groups(groups)
+    while set(there) & set(admin.list_topics()):
+        time.sleep(0.02)
 
 
 class Collector:

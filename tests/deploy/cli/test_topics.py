@@ -10,8 +10,8 @@ from kafka import KafkaAdminClient
 
 from deploy.cli.main import run
 from events.names import TOPIC_KINDS, Topic
-from tests.support.kafka_broker import Broker, shared_broker, wipe
-from tests.support.kafka_logs import LEAKS, collect_leaks
+from tests.support.kafka_broker import Broker, shared_broker
+from tests.support.kafka_logs import LEAKS, collect_leaks, wipe
 
 KAFKA = [pytest.mark.needs("kafka"), pytest.mark.slow, *LEAKS]
 
