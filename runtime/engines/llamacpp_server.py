@@ -9,7 +9,6 @@ is not installed.
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import struct
 import sys
@@ -145,4 +144,4 @@ def _fail(code: int, message: str) -> int:
 
 
 if __name__ == "__main__":
-    os._exit(main())  # llama.cpp's own threads may still run; nothing is left to be cleaned up
+    sys.exit(main())  # llama.cpp's log thread writes what it still has when the process ends in order

@@ -81,7 +81,7 @@ def test_a_missing_engine_names_the_extra(
 @pytest.mark.model
 @pytest.mark.needs("model")
 def test_cut_off_weights_end_with_llama_cpps_reason_and_ours(tmp_path: Path) -> None:
-    """Exit code 1; the log's last line names the file, the lines above it the reason."""
+    """Exit code 1; our line names the file, llama.cpp's lines (which its own thread writes) the reason."""
     path = tmp_path / "cut.gguf"
     with cached_path().open("rb") as whole:
         path.write_bytes(whole.read(4_000_000))
@@ -92,5 +92,5 @@ def test_cut_off_weights_end_with_llama_cpps_reason_and_ours(tmp_path: Path) -> 
     )  # fmt: skip
     assert ended.returncode == 1
     assert "corrupted or incomplete" in ended.stderr
-    assert str(path) in ended.stderr.splitlines()[-1]
+    assert f"could not serve {path}" in ended.stderr
     assert "Traceback" not in ended.stderr
