@@ -34,7 +34,7 @@ from events.types.models import ModelDeclared
 from events.types.requests import Levels, RequestWindow
 from events.units import Instant, Seconds
 from events.writer import EventWriter
-from runtime.desk_news import Newsagent
+from runtime.desk.news import Newsagent
 
 T0 = 1_000_000_000.0
 EDGE_WITHIN = 15.0

@@ -24,7 +24,7 @@ class ModelTraffic(Protocol):
 
 
 class Traffic(Protocol):
-    """What the slot authority counts. `runtime.desk.Desk` is one."""
+    """What the slot authority counts. `runtime.desk.desk.Desk` is one."""
 
     def statuses(self) -> Sequence[ModelTraffic]:
         """All models that it knows; one that is not among them is unknown, which is not zero."""

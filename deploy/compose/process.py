@@ -28,7 +28,7 @@ from events.names import GatewayName
 from events.units import Bytes, Seconds
 from events.writer import EventWriter
 from preemption.loop import Allocator, AllocatorSettings
-from runtime.desk import Desk, DeskSettings
+from runtime.desk.desk import Desk, DeskSettings
 from runtime.gateway.server import GatewayServer
 from runtime.gateway.settings import GatewaySettings
 

@@ -12,7 +12,7 @@ from deploy.api.ports import Explanation, Reading
 from deploy.compose.eventlog import OpenLog
 from deploy.local.cluster import LocalCluster
 from preemption.loop import Allocator
-from runtime.desk import Desk
+from runtime.desk.desk import Desk
 from runtime.gateway.server import GatewayServer
 
 

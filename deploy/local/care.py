@@ -21,7 +21,7 @@ from events.clock import Clock
 from events.names import ReplicaName
 from events.types.replicas import ReplicaState
 from events.units import Instant, Seconds
-from runtime.desk_busy import parse_running
+from runtime.desk.busy import parse_running
 
 NEAR: Final = 0.8
 SERVING: Final = (ReplicaState.READY, ReplicaState.DRAINING)

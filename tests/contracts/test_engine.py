@@ -27,7 +27,7 @@ from events.types.metrics import ReplicaMetrics
 from events.units import Seconds
 from runtime.adapters.registry import engine_for
 from runtime.core.policy import Cancels
-from runtime.desk_busy import parse_running
+from runtime.desk.busy import parse_running
 from runtime.ports import Abilities, Engine, LaunchRequest
 from runtime.spec import EngineType
 

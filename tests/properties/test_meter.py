@@ -14,7 +14,7 @@ from events.types.requests import RequestWindow
 from events.units import Instant
 from events.writer import EventWriter
 from runtime.core.meter import NOBODY_WAITS, MeterKey, Meters
-from runtime.desk_news import Newsagent
+from runtime.desk.news import Newsagent
 from runtime.ports import Ending, Outcome
 from tests.support.slots import START
 

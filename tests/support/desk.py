@@ -16,7 +16,7 @@ from events.types.models import ModelDeclared
 from events.types.replicas import ReplicaStatus
 from events.units import Instant
 from events.writer import EventWriter
-from runtime.desk import Desk, DeskSettings
+from runtime.desk.desk import Desk, DeskSettings
 from runtime.ports import Lease, Refusal, TicketRequest
 from tests.support.slots import MODEL, observed, ticket
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from events.names import ModelName
 from events.units import Instant
 from runtime.core.policy import Cancels
-from runtime.desk import Desk
+from runtime.desk.desk import Desk
 from runtime.ports import Ending, Lease, Outcome, Refusal, TicketRequest
 from tests.support.simulated_cluster import Engine, Machine
 

@@ -24,7 +24,7 @@ from events.units import Seconds
 from events.writer import EventWriter
 from preemption.loop import Allocator, AllocatorSettings
 from runtime.core.policy import Cancels
-from runtime.desk import Desk, DeskSettings
+from runtime.desk.desk import Desk, DeskSettings
 from tests.support.faulty_log import FaultyLog, LogFaults
 from tests.support.simulated_checks import Ledger, Since
 from tests.support.simulated_clients import Client, Request

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from events.clock import SimulatedClock, settle
 from runtime.core.ledger import Poll
-from runtime.desk_busy import OFTEN, RARELY, ROUNDS_OFTEN, BusyPoller, parse_running
+from runtime.desk.busy import OFTEN, RARELY, ROUNDS_OFTEN, BusyPoller, parse_running
 from runtime.ports import Ending, Outcome
 from tests.support.desk import Asker, world
 from tests.support.slots import MODEL, name, replica
@@ -107,7 +107,7 @@ async def test_an_engine_that_does_not_answer_is_asked_again(
     engine: Engine | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is counted; no count is invented."""
-    monkeypatch.setattr("runtime.desk_busy.ANSWER_WITHIN", 0.05)
+    monkeypatch.setattr("runtime.desk.busy.ANSWER_WITHIN", 0.05)
     told: list[int] = []
     clock = SimulatedClock()
     async with served(engine or Engine()) as up:

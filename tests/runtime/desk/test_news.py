@@ -15,8 +15,8 @@ from events.types.gateways import GatewayBeat
 from events.types.phases import ReplicaDrained
 from events.types.requests import RequestWindow
 from events.writer import EventWriter
-from runtime import desk_news
-from runtime.desk_news import Heart, Newsagent
+from runtime.desk import news as news_module
+from runtime.desk.news import Heart, Newsagent
 from tests.support.slots import START
 
 BEAT = GatewayBeat(gateway="gw", boot="b")
@@ -106,7 +106,7 @@ def test_other_news_is_kept_in_order() -> None:
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the bound news is dropped and counted."""
-    monkeypatch.setattr(desk_news, "MOST_PENDING", 2)
+    monkeypatch.setattr(news_module, "MOST_PENDING", 2)
     news = agent(FullLog())
     for index in range(5):
         news.tell(ReplicaDrained(model="llama", replica=f"r{index}"))
@@ -128,7 +128,7 @@ class BrokenLog(MemoryEventLog):
 @pytest.mark.parametrize("hangs", [False, True])
 async def test_a_beat_that_the_log_does_not_take_is_counted(hangs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It breaks nothing and waits for nothing longer than its time."""
-    monkeypatch.setattr(desk_news, "TAKEN_WITHIN", 0.02)
+    monkeypatch.setattr(news_module, "TAKEN_WITHIN", 0.02)
     clock = SimulatedClock()
     log = BrokenLog(clock)
     log.hangs = hangs

@@ -31,9 +31,9 @@ from runtime.core.commands import Command, Drained, Grant, Refuse, SendWindow, S
 from runtime.core.ledger import ModelStatus, Poll
 from runtime.core.model_slots import Declared
 from runtime.core.policy import Heartbeat
-from runtime.desk_busy import BusyPoller
-from runtime.desk_declared import read_declaration
-from runtime.desk_news import BEAT, Heart, Newsagent
+from runtime.desk.busy import BusyPoller
+from runtime.desk.declared import read_declaration
+from runtime.desk.news import BEAT, Heart, Newsagent
 from runtime.ports import CatalogEntry, Ending, Lease, ModelRoute, Outcome, Progress, Refusal, TicketRequest, Waiter
 
 logger = logging.getLogger(__name__)
