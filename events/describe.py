@@ -41,6 +41,10 @@ _ABOUT: Final[dict[Topic, tuple[str, tuple[str, ...]]]] = {
     Topic.REQUESTS: ("Demand, measured by gateways or told by foreign producers.", ("model/NAME",)),
     Topic.METRICS: ("Numbers from engines and from outside.", ("model/NAME",)),
     Topic.PHASES: ("What happens to replicas.", ("model/NAME",)),
+    Topic.INFERENCE_REQUESTS: ("Requests to be answered when there is room.", ("NAME",)),
+    Topic.INFERENCE_RESULTS: ("Their answers, one each; chunks of streamed ones.", ("NAME",)),
+    Topic.INFERENCE_PARKED: ("Requests that wait aside.", ("NAME",)),
+    Topic.INFERENCE_DEAD_LETTERS: ("Requests that ended without an answer, with the reason.", ("NAME",)),
     Topic.DEAD_LETTERS: ("What could not be read, with the reason.", ("topic/NAME",)),
 }
 _KEPT: Final = {
@@ -48,7 +52,7 @@ _KEPT: Final = {
     TopicKind.NEWS: "News: may be lost or repeated; correctness never hangs on it.",
     TopicKind.QUEUE: "Queue: consumed by a group, committed after the effect.",
 }
-FOREIGN: Final = (Topic.REQUESTS, Topic.METRICS)
+FOREIGN: Final = (Topic.REQUESTS, Topic.METRICS, Topic.INFERENCE_REQUESTS)
 """Topics that programs other than relume may write to."""
 
 
@@ -129,7 +133,7 @@ def _channel(topic: Topic) -> Json:
 def _operations() -> Iterator[tuple[str, Json]]:
     """Seen from relume: it sends on every topic and receives from others on some."""
     for topic in Topic:
-        name = "".join(word.capitalize() for word in topic.removeprefix("relume.").split("-"))
+        name = "".join(word.capitalize() for word in topic.removeprefix("relume.").replace("-", ".").split("."))
         yield f"send{name}", _operation("send", topic, "relume writes these.")
         if topic in FOREIGN:
             yield f"receive{name}", _operation("receive", topic, "Any program may write these; relume reads them.")

@@ -12,8 +12,17 @@ from events.keys import default_key, default_subject
 from events.types.decisions import OwnershipTaken, WishDecided
 from events.types.gateways import GatewayBeat
 from events.types.grants import GrantDecided, LeadershipTaken, Placement, ReplicaGrant, Shortage
+from events.types.inference import (
+    FailureReason,
+    InferenceChunk,
+    InferenceCompleted,
+    InferenceFailed,
+    InferenceParked,
+    InferenceRequested,
+    Origin,
+)
 from events.types.letters import EventRejected
-from events.types.metrics import BacklogMeasured, ReplicaMetrics, SignalMeasured
+from events.types.metrics import BacklogMeasured, LagMeasured, ReplicaMetrics, SignalMeasured
 from events.types.models import ModelDeclared, Override
 from events.types.phases import ColdStartFinished, ReplicaDrained, ReplicaPhaseChanged, ReplicaSuspected
 from events.types.replicas import Card, CardsObserved, Phase, PhaseSpan, ReplicasObserved, ReplicaState, ReplicaStatus
@@ -25,6 +34,13 @@ AT: Final = 1_793_127_222.0  # 2026-10-27T18:53:42Z
 _UID: Final = "5f0c2a1e9b7d4c63"
 _REPLICA: Final = "llama-r3-0"
 _NEEDS: Final = Resources(gpus=1, cpu=2.0, memory_bytes=8 << 30)
+
+_ORIGIN: Final = Origin(id="order-4711", source="//acme.example/shop", topic="relume.inference.requests", offset=81)
+_REQUESTED: Final = InferenceRequested(
+    body={"model": "llama", "messages": [{"role": "user", "content": "hello"}]},
+    deadline="2026-10-27T20:00:00Z",
+    idempotency_key="order-4711",
+)
 
 EXAMPLES: Final[tuple[Any, ...]] = (
     ModelDeclared(
@@ -118,6 +134,9 @@ EXAMPLES: Final[tuple[Any, ...]] = (
     ReplicaMetrics(model="llama", replica=_REPLICA, revision=3, running=1, waiting=0, kv_cache_use=0.25),
     BacklogMeasured(model="llama", source="orders", items=120, drain_rate=4.5, oldest_at=AT - 30),
     SignalMeasured(model="llama", name="queue_seconds", value=12.0, target=4.0, valid_for=30.0),
+    LagMeasured(
+        model="llama", name="orders", lag=420, standing=450, partitions=12, with_lag=9, produced=35.0, consumed=28.5
+    ),
     ReplicaPhaseChanged(
         model="llama", replica=_REPLICA, revision=3, state=ReplicaState.STARTING, phase=Phase.LOAD, progress=0.4, at=AT
     ),
@@ -131,6 +150,32 @@ EXAMPLES: Final[tuple[Any, ...]] = (
         first_byte_at=AT + 2.3,
         sla_seconds=3.0,
         held_requests=4,
+    ),
+    _REQUESTED,
+    InferenceParked(
+        model="llama",
+        origin=_ORIGIN,
+        requested=_REQUESTED,
+        since=AT,
+        not_before=AT + 8,
+        why="waited 5s for a slot",
+    ),
+    InferenceCompleted(
+        model="llama",
+        origin=_ORIGIN,
+        status=200,
+        body={"object": "chat.completion", "choices": []},
+        idempotency_key="order-4711",
+    ),
+    InferenceChunk(model="llama", origin=_ORIGIN, attempt=1, index=0, data='{"choices":[]}'),
+    InferenceFailed(
+        model="llama",
+        origin=_ORIGIN,
+        reason=FailureReason.DEADLINE,
+        message="not answered before its deadline: no replica was ready",
+        failed_at=AT + 3978,
+        requested=_REQUESTED,
+        idempotency_key="order-4711",
     ),
     EventRejected(
         topic="relume.requests",

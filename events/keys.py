@@ -6,6 +6,14 @@ from events.names import model_key, node_key, replica_subject
 from events.types.decisions import OwnershipTaken
 from events.types.gateways import GatewayBeat
 from events.types.grants import LeadershipTaken
+from events.types.inference import (
+    InferenceChunk,
+    InferenceCompleted,
+    InferenceFailed,
+    InferenceParked,
+    InferenceRequested,
+    model_of,
+)
 from events.types.letters import EventRejected
 from events.types.replicas import CardsObserved
 
@@ -23,8 +31,18 @@ def default_key(data: object) -> str | None:
             return f"pool/{data.pool}"
         case EventRejected():
             return f"topic/{data.topic}"
+    return _model_key(data)
+
+
+def _model_key(data: object) -> str | None:
+    """Of what is about a model. Asynchronous inference goes by the name that the request gave, which may be an alias."""
+    if isinstance(data, InferenceRequested):
+        return model_of(data)
     model = getattr(data, "model", None)
-    return model_key(model) if isinstance(model, str) else None
+    if not isinstance(model, str):
+        return None
+    of_inference = isinstance(data, InferenceCompleted | InferenceChunk | InferenceParked | InferenceFailed)
+    return model if of_inference else model_key(model)
 
 
 def default_subject(data: object, key: str) -> str:

@@ -30,6 +30,10 @@ class Topic(StrEnum):
     REQUESTS = "relume.requests"
     METRICS = "relume.metrics"
     PHASES = "relume.phases"
+    INFERENCE_REQUESTS = "relume.inference.requests"
+    INFERENCE_RESULTS = "relume.inference.results"
+    INFERENCE_PARKED = "relume.inference.parked"
+    INFERENCE_DEAD_LETTERS = "relume.inference.dead-letters"
     DEAD_LETTERS = "relume.dead-letters"
 
 
@@ -54,6 +58,10 @@ TOPIC_KINDS: Final[dict[str, TopicKind]] = {
     Topic.REQUESTS: TopicKind.NEWS,
     Topic.METRICS: TopicKind.NEWS,
     Topic.PHASES: TopicKind.NEWS,
+    Topic.INFERENCE_REQUESTS: TopicKind.QUEUE,
+    Topic.INFERENCE_RESULTS: TopicKind.QUEUE,
+    Topic.INFERENCE_PARKED: TopicKind.QUEUE,
+    Topic.INFERENCE_DEAD_LETTERS: TopicKind.QUEUE,
     Topic.DEAD_LETTERS: TopicKind.QUEUE,
 }
 

@@ -45,3 +45,26 @@ class SignalMeasured:
     value: Amount
     target: Annotated[float, Gt(0)] = 1.0
     valid_for: Annotated[float, Gt(0)] = 60.0
+
+
+@event("relume.lag.measured", Topic.METRICS)
+class LagMeasured:
+    """How far a consumer group is behind, in records; until it is `valid_for` seconds old.
+
+    `name`: the signal of the model's declaration. `lag`: records to be done, None when they could not be counted
+    (`error` says why). `standing`: all records not committed, with those of partitions that stand still. `partitions`:
+    of the topic (or topics); `with_lag`: those that have some; `unknown`: those that nothing was told of. `produced`,
+    `consumed`: records a second since the measurement before (None: there was none).
+    """
+
+    model: str
+    name: str
+    lag: Amount | None = None
+    standing: Amount = 0.0
+    partitions: Count = 0
+    with_lag: Count = 0
+    unknown: Count = 0
+    produced: Amount | None = None
+    consumed: Amount | None = None
+    error: str = ""
+    valid_for: Annotated[float, Gt(0)] = 60.0

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import orjson
 import pytest
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Len, MaxLen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
@@ -78,7 +78,11 @@ def of_composed(origin: Any, arguments: tuple[Any, ...]) -> st.SearchStrategy[An
 
 
 def bounded(base: Any, rules: tuple[Any, ...]) -> st.SearchStrategy[Any]:
-    """Numbers that obey ``Ge`` and ``Gt``."""
+    """Numbers that obey ``Ge`` and ``Gt``, texts that obey ``Len`` and ``MaxLen``."""
+    if base is str:
+        least = max((rule.min_length for rule in rules if isinstance(rule, Len)), default=0)
+        most = min(rule.max_length for rule in rules if isinstance(rule, Len | MaxLen))
+        return TEXT.filter(lambda text: least <= len(text) <= most)
     low: Any = next(rule.ge if isinstance(rule, Ge) else rule.gt for rule in rules if isinstance(rule, Ge | Gt))
     strict = any(isinstance(rule, Gt) for rule in rules)
     if base is int:
