@@ -32,10 +32,14 @@ def project() -> dict[str, dict]:
     return parsed
 
 
+SURFACE = ROOT / "preemption" / "trainer" / "__init__.py"
+"""The one place that re-exports: trainers write `from preemption.trainer import CheckpointGuard` (design §12)."""
+
+
 def test_init_files_hold_a_docstring_only() -> None:
     """Importing a package runs nothing and re-exports nothing."""
     for path in python_files(*PACKAGES, "bench"):
-        if path.name == "__init__.py":
+        if path.name == "__init__.py" and path != SURFACE:
             body = ast.parse(path.read_text(encoding="utf-8")).body
             assert len(body) == 1, shown(path)
             assert isinstance(body[0], ast.Expr), shown(path)

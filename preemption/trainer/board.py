@@ -1,0 +1,129 @@
+"""The board: where the ranks of one training run read what the others have written, and how they meet there.
+
+It is control traffic on the CPU, never on the accelerators' own network: a rank may sit in a collective there.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import quote
+
+from preemption.trainer import clock
+
+FIRST_PAUSE = 0.001
+LONGEST_PAUSE = 0.05
+"""Seconds between two looks at a key that is not there yet: first, and at the most (it doubles)."""
+
+
+class RankLost(RuntimeError):
+    """Another rank did not come to the meeting in time. The run must end; it goes on from its last checkpoint."""
+
+
+class Board(Protocol):
+    """Keys and texts that all ranks of one run see. New for each run: nothing of an earlier one may be on it."""
+
+    def put(self, key: str, value: str) -> None:
+        """Write; a reader sees all of the value or none."""
+
+    def get(self, key: str) -> str | None:
+        """Read; None when nobody has written it yet. Does not wait."""
+
+
+class LocalBoard:
+    """The board of a run with one rank, or of threads in a test."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, str] = {}
+
+    def put(self, key: str, value: str) -> None:
+        """See `Board.put`."""
+        self._values[key] = value
+
+    def get(self, key: str) -> str | None:
+        """See `Board.get`."""
+        return self._values.get(key)
+
+
+class FolderBoard:
+    """A folder that all ranks reach (one machine, or a shared file system). Give each start of a run a new one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def put(self, key: str, value: str) -> None:
+        """See `Board.put`."""
+        handle, partial = tempfile.mkstemp(dir=str(self._folder), prefix=".")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(value)
+        Path(partial).replace(self._path(key))
+
+    def get(self, key: str) -> str | None:
+        """See `Board.get`."""
+        try:
+            return self._path(key).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+
+    def _path(self, key: str) -> Path:
+        return self._folder / quote(key, safe="")
+
+
+class Ranks:
+    """One rank among `world`, and the meetings they hold. All ranks must hold the same meetings in the same order."""
+
+    def __init__(self, rank: int = 0, world: int = 1, board: Board | None = None) -> None:
+        if not 0 <= rank < world:
+            raise ValueError(f"rank: must be at least 0 and below the number of ranks, {world}; it is {rank}")
+        if world > 1 and board is None:
+            raise ValueError("board: several ranks need one that all of them reach, such as a FolderBoard")
+        self.rank = rank
+        self.world = world
+        self.board = board if board is not None else LocalBoard()
+        self._meetings = 0
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank commits and reports for all."""
+        return self.rank == 0
+
+    def wait(self, key: str, patience: float) -> str:
+        """What stands under `key`, once it does. Raises RankLost after `patience` seconds."""
+        until = clock.steady_now() + patience
+        nap = FIRST_PAUSE
+        while True:
+            value = self.board.get(key)
+            if value is not None:
+                return value
+            if clock.steady_now() > until:
+                raise RankLost(f"rank {self.rank} waited {patience:.0f} s for {key}, in vain")
+            clock.pause(nap)
+            nap = min(2 * nap, LONGEST_PAUSE)
+
+    def gather(self, mine: str, patience: float) -> list[str]:
+        """What each rank brought to this meeting, by rank. Raises RankLost."""
+        meeting = self._next_meeting()
+        if self.world == 1:
+            return [mine]
+        self.board.put(f"meeting/{meeting}/{self.rank}", mine)
+        return [self.wait(f"meeting/{meeting}/{rank}", patience) for rank in range(self.world)]
+
+    def follow(self, mine: str, patience: float) -> str:
+        """What rank 0 brought to this meeting. Raises RankLost."""
+        meeting = self._next_meeting()
+        if self.leads:
+            if self.world > 1:
+                self.board.put(f"meeting/{meeting}/0", mine)
+            return mine
+        return self.wait(f"meeting/{meeting}/0", patience)
+
+    def all_well(self, trouble: str, patience: float) -> str:
+        """The first trouble that any rank has; empty when none has. Raises RankLost."""
+        return next((text for text in self.gather(trouble, patience) if text), "")
+
+    def _next_meeting(self) -> int:
+        self._meetings += 1
+        return self._meetings

@@ -1,0 +1,120 @@
+"""Saving and loading by all ranks together: nobody commits what one rank could not write."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Callable
+
+from preemption.trainer import manifest as manifests
+from preemption.trainer.board import Ranks
+from preemption.trainer.manifest import FileEntry
+from preemption.trainer.report import Reporter
+from preemption.trainer.settings import GuardSettings
+from preemption.trainer.store import Checkpoint, Store, sync_file
+
+Callback = Callable[[Path], object]
+
+
+class SaveFailed(RuntimeError):
+    """A rank could not write its part. What was committed before still stands; training may go on."""
+
+
+class Saver:
+    """The checkpoints of one run of `ranks.world` processes on one shared folder."""
+
+    def __init__(self, store: Store, ranks: Ranks, settings: GuardSettings, save: Callback) -> None:
+        self._store = store
+        self._ranks = ranks
+        self._settings = settings
+        self._save = save
+
+    def save(self, step: int) -> Checkpoint:
+        """Write, hash, commit, prune; the same on all ranks. Raises SaveFailed, RankLost."""
+        folder = self._store.partial(step)
+        self._together(lambda: self._store.begin(step) if self._ranks.leads else None, step)
+        self._together(lambda: self._save(folder), step)
+        entries: list[FileEntry] = []
+        self._together(lambda: entries.extend(self._my_share(folder)), step)
+        mine = json.dumps([[entry.path, entry.size, entry.sha256] for entry in entries])
+        parts = self._ranks.gather(mine, self._settings.patience)
+        files = tuple(FileEntry(*entry) for part in parts for entry in json.loads(part))
+        self._together(lambda: self._commit(step, files) if self._ranks.leads else None, step)
+        return Checkpoint(
+            step, self._store.final(step), manifests.Manifest(step, self._ranks.world, tuple(sorted(files, key=_path)))
+        )
+
+    def restore(self, load: Callback, reporter: Reporter) -> int:
+        """Load the newest whole checkpoint that all ranks can load. Returns its step; 0 for none. Raises RankLost."""
+        if self._ranks.leads:
+            for path, reason in self._store.damaged():
+                reporter.say("damaged", path=str(path), message=reason)
+        below = 1 << 62
+        while True:
+            step = int(self._ranks.follow(str(self._newest(below)), self._settings.patience))
+            if step == 0:
+                return 0
+            trouble = self._ranks.all_well(self._attempt(partial(self._load, step, load)), self._settings.patience)
+            if not trouble:
+                return step
+            if self._ranks.leads:
+                reporter.say("restore_bad", step=step, message=trouble)
+            below = step
+
+    def bytes_written(self, step: int) -> int:
+        """Size of what is written so far of an unfinished save."""
+        total = 0
+        for path in manifests.files_of(self._store.partial(step)):
+            try:
+                total += path.stat().st_size
+            except OSError:  # renamed or removed meanwhile
+                continue
+        return total
+
+    def _newest(self, below: int) -> int:
+        """Rank 0: the newest whole checkpoint, older than the one that could not be loaded."""
+        if not self._ranks.leads:
+            return 0
+        steps = (checkpoint.step for checkpoint in self._store.candidates())
+        return next((step for step in steps if step < below), 0)
+
+    def _load(self, step: int, load: Callback) -> None:
+        path = self._store.final(step)
+        if self._settings.verify_content:
+            files = manifests.read(path).files
+            manifests.verify(path, files[self._ranks.rank :: self._ranks.world])
+        load(path)
+
+    def _my_share(self, folder: Path) -> list[FileEntry]:
+        """Each rank makes durable and hashes its part of all files, whoever wrote them."""
+        share = manifests.files_of(folder)[self._ranks.rank :: self._ranks.world]
+        entries = []
+        for path in share:
+            sync_file(path)
+            entries.append(manifests.describe(folder, path))
+        return entries
+
+    def _commit(self, step: int, files: tuple[FileEntry, ...]) -> None:
+        self._store.commit(step, self._ranks.world, files)
+        self._store.prune()
+
+    def _together(self, work: Callable[[], object], step: int) -> None:
+        """Do a part; if any rank failed in it, all do as if they had."""
+        trouble = self._ranks.all_well(self._attempt(work), self._settings.patience)
+        if trouble:
+            if self._ranks.leads:
+                self._store.abandon(step)
+            raise SaveFailed(trouble)
+
+    def _attempt(self, work: Callable[[], object]) -> str:
+        """Why it failed; empty when it did not. Users' code may raise anything; none of it may end the other ranks."""
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - told to all ranks, and reported
+            return f"rank {self._ranks.rank}: {type(error).__name__}: {error}"
+        return ""
+
+
+def _path(entry: FileEntry) -> str:
+    return entry.path
