@@ -36,7 +36,8 @@ class SignalChannel:
         if os.getpid() == self._owner:
             for number, before in self._before.items():
                 if signal.getsignal(number) == self._handle:
-                    signal.signal(number, before if before is not None else signal.SIG_DFL)  # type: ignore[arg-type]
+                    again = signal.SIG_DFL if before is None else before
+                    signal.signal(number, again)  # type: ignore[arg-type] - it takes what it gave
         self._before.clear()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of handlers

@@ -24,6 +24,7 @@ def stop_with(run: Run, how: str, number: int) -> None:
 
 @pytest.mark.parametrize("how", ["file", "SIGUSR1", "SIGTERM"])
 def test_told_five_times_no_step_is_lost_and_none_done_twice(tmp_path: Path, how: str) -> None:
+    """Each of three ways to tell: exit code 75 at the step reported, and the curve of an undisturbed run at the end."""
     rng = random.Random(how)
     run = Run(tmp_path, total=3000)
     for number in range(5):
@@ -75,6 +76,7 @@ def test_killed_at_random_moments_of_saves_it_goes_on_from_a_whole_checkpoint(tm
 
 
 def test_a_notice_withdrawn_before_the_save_is_an_ordinary_checkpoint(tmp_path: Path) -> None:
+    """The save ends, and training goes on."""
     run = Run(tmp_path, total=1500, save_seconds=0.4)
     run.start()
     run.wait_step(5)
@@ -88,6 +90,7 @@ def test_a_notice_withdrawn_before_the_save_is_an_ordinary_checkpoint(tmp_path: 
 
 
 def test_a_notice_before_the_first_step_is_obeyed_after_it(tmp_path: Path) -> None:
+    """The loop need not have begun."""
     run = Run(tmp_path, total=50, pause=0.5)
     run.start()
     run.tell(id="a", epoch=1)
@@ -96,6 +99,7 @@ def test_a_notice_before_the_first_step_is_obeyed_after_it(tmp_path: Path) -> No
 
 
 def test_save_and_continue_goes_on(tmp_path: Path) -> None:
+    """A checkpoint is asked for without leaving; a later notice is obeyed too."""
     run = Run(tmp_path, total=3000)
     run.start()
     run.wait_step(5)
