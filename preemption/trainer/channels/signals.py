@@ -37,7 +37,7 @@ class SignalChannel:
             for number, before in self._before.items():
                 if signal.getsignal(number) == self._handle:
                     again = signal.SIG_DFL if before is None else before
-                    signal.signal(number, again)  # type: ignore[arg-type] - it takes what it gave
+                    signal.signal(number, again)  # type: ignore[arg-type]  # it takes what it gave
         self._before.clear()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of handlers
