@@ -17,6 +17,7 @@ from events.clock import Clock
 from events.envelope import AnyEnvelope
 from events.names import Topic
 from events.types.decisions import WishDecided
+from events.types.gateways import GatewayBeat
 from events.types.grants import GrantDecided
 from events.types.models import ModelDeclared
 from events.types.replicas import CardsObserved, ReplicasObserved, ReplicaState, ReplicaStatus
@@ -69,6 +70,15 @@ class ModelBoard:
             self.windows.clear()
 
 
+@dataclass(slots=True)
+class _Beats:
+    """Of one start of a gateway."""
+
+    boot: str
+    last_at: Instant
+    count: int = 1
+
+
 class Board:
     """All models, their replicas, and the nodes."""
 
@@ -76,6 +86,7 @@ class Board:
         self._models: dict[str, ModelBoard] = {}
         self._objectives = objectives
         self._nodes: dict[str, CardsObserved] = {}
+        self._beats: dict[str, _Beats] = {}
         self._gateway_limit = gateway_limit
 
     def apply(self, envelope: AnyEnvelope, offset: int) -> None:
@@ -93,6 +104,8 @@ class Board:
             self._nodes[data.node] = data
         elif isinstance(data, RequestWindow):
             self._window(data)
+        elif isinstance(data, GatewayBeat):
+            self._beat(data, envelope.time)
 
     def declared(self, name: str) -> ModelDeclared | None:
         """The newest declaration of a name, also one that deletes it."""
@@ -137,6 +150,10 @@ class Board:
         """What each node has."""
         return [self._nodes[name] for name in sorted(self._nodes)]
 
+    def gateways_alive(self, now: Instant, fresh: float) -> set[str]:
+        """Gateways that were heard twice, so for a second at least, and last within `fresh` seconds."""
+        return {name for name, beats in self._beats.items() if beats.count > 1 and now - beats.last_at <= fresh}
+
     def grants(self) -> Mapping[str, GrantDecided]:
         """The newest grant of each model."""
         return {name: entry.grant for name, entry in self._models.items() if entry.grant}
@@ -180,6 +197,17 @@ class Board:
                     entry.start_seconds = round(newest.ready_at - newest.phases[0].started_at, 6)
 
         entry.forget_if_gone()
+
+    def _beat(self, data: GatewayBeat, at: Instant) -> None:
+        beats = self._beats.get(data.gateway)
+        if data.leaving:
+            self._beats.pop(data.gateway, None)
+        elif beats is None or beats.boot != data.boot:
+            if beats is None and len(self._beats) >= self._gateway_limit:
+                del self._beats[min(self._beats, key=lambda gateway: self._beats[gateway].last_at)]
+            self._beats[data.gateway] = _Beats(data.boot, at)
+        else:
+            beats.count, beats.last_at = beats.count + 1, at
 
     def _window(self, data: RequestWindow) -> None:
         entry = self._models.get(data.model)

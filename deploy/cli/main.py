@@ -24,6 +24,9 @@ INTERRUPTED: Final = 128 + signal.SIGINT
 
 COMMANDS: Final = {
     "up": Lazy("deploy.cli.up:up", "Run relume: gateway, autoscaler, local cluster, admin port."),
+    "gateway": Lazy("deploy.cli.parts:gateway", "Run a gateway as a process of its own, on Kafka."),
+    "autoscaler": Lazy("deploy.cli.parts:autoscaler", "Run an autoscaler as a process of its own, on Kafka."),
+    "cluster": Lazy("deploy.cli.parts:cluster", "Run allocator and local cluster as a process, on Kafka."),
     "apply": Lazy("deploy.cli.applying:apply", "Declare models from files."),
     "get": Lazy("deploy.cli.getting:get", "List models, replicas or decisions."),
     "describe": Lazy("deploy.cli.describing:describe", "Tell the whole story of one model."),

@@ -1,19 +1,23 @@
-"""What the admin port asks of the other roles, answered: explanations, readiness, numbers for ``/metrics``."""
+"""What the admin port asks of the process, answered: explanations, readiness, numbers, and what other processes do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
 
 from autoscaler.explain import Records, explain
-from autoscaler.loop import Autoscaler
-from deploy.api.board import Board
-from deploy.api.ports import Explanation, Reading
+from deploy.api.board import Board, ModelBoard
+from deploy.api.ports import Explanation, ModelTraffic, Reading, Traffic
+from deploy.api.problem import ProblemError, refuse
 from deploy.compose.eventlog import OpenLog
-from deploy.local.cluster import LocalCluster
-from preemption.loop import Allocator
-from runtime.desk.desk import Desk
-from runtime.gateway.server import GatewayServer
+from deploy.compose.part import Part, readings
+from events.clock import Clock
+from events.types.requests import Levels
+from events.units import Instant, Seconds
+
+FRESH = Seconds(5.0)
+"""A gateway unseen for so long is dead and leaves the sums (design §4)."""
 
 
 class BoardExplainer:
@@ -32,72 +36,101 @@ class BoardExplainer:
 
 
 @dataclass(frozen=True, slots=True)
-class Roles:
-    """The roles of one process."""
+class Counted:
+    """Requests of one model, over all gateways that live."""
 
-    log: OpenLog
-    desk: Desk
-    gateway: GatewayServer
-    autoscaler: Autoscaler
-    allocator: Allocator
-    cluster: LocalCluster
+    model: str
+    running: int
+    held: int
 
 
-class RolesReadiness:
-    """Ready when each role has read what stood in the log."""
+class AllTraffic:
+    """Requests that run and are held, over all gateways: those of our own gateway as it counts them now, those of
+    others as their newest windows say (at most a second old).
 
-    def __init__(self, roles: Roles) -> None:
-        self._roles = roles
+    Without a gateway of our own nothing is known until some gateway has been heard for a second: by then each window
+    that there is has come.
+    """
+
+    def __init__(self, board: Callable[[], Board], clock: Clock, own: Traffic | None = None, name: str = "") -> None:
+        self._board = board
+        self._clock = clock
+        self._own = own
+        self._name = name
+
+    def statuses(self) -> Sequence[ModelTraffic]:
+        """See `deploy.api.ports.Traffic`."""
+        board, now = self._board(), self._clock.now()
+        others = board.gateways_alive(now, FRESH) - {self._name}
+        if self._own is not None:
+            own = self._own.statuses()
+            return [self._with(board, one, now) for one in own] if others else own
+        if not others:
+            return []
+        levels = ((name, _levels(board.entry(name), now, "")) for name in board.names())
+        return [Counted(name, level.running, level.waiting) for name, level in levels]
+
+    def _with(self, board: Board, own: ModelTraffic, now: Instant) -> ModelTraffic:
+        others = _levels(board.entry(own.model), now, self._name)
+        return Counted(own.model, own.running + others.running, own.held + others.waiting)
+
+
+def _levels(entry: ModelBoard | None, now: Instant, but: str) -> Levels:
+    """What the newest windows say, except that of one gateway."""
+    running = waiting = 0
+    for gateway, window in entry.windows.items() if entry is not None else ():
+        if gateway != but and now - window.ended_at <= FRESH:
+            running += window.now.running
+            waiting += window.now.waiting
+    return Levels(running=running, waiting=waiting)
+
+
+class LogsElsewhere:
+    """For a process that runs no replicas: their output is with the process that does. Both calls raise ProblemError."""
+
+    async def tail(self, replica: str, lines: int) -> Sequence[str] | None:  # noqa: ARG002 - the port's shape
+        """See `deploy.api.ports.ReplicaLogs`."""
+        raise _elsewhere(replica)
+
+    def follow(self, replica: str, lines: int) -> AsyncIterator[str]:  # noqa: ARG002 - the port's shape
+        """See `deploy.api.ports.ReplicaLogs`."""
+        raise _elsewhere(replica)
+
+
+def _elsewhere(replica: str) -> ProblemError:
+    return refuse(
+        HTTPStatus.MISDIRECTED_REQUEST, "not-here", f"this process does not run {replica}: it has no output of it",
+        remedy="ask the relume cluster of its node: give --admin its admin port",
+    )  # fmt: skip
+
+
+class PartsReadiness:
+    """Ready when each part has read what stood in the log."""
+
+    def __init__(self, log: OpenLog, parts: Sequence[Part]) -> None:
+        self._log = log
+        self._parts = parts
 
     def missing(self) -> Sequence[str]:
         """See `deploy.api.ports.Readiness`."""
-        missing = list(self._roles.autoscaler.missing())
-        if not self._roles.desk.ready:
-            missing.append("the gateway does not know yet what is declared and what runs, or is shutting down")
-        if not self._roles.allocator.caught_up.is_set():
-            missing.append("the allocator has not read the states yet")
-        if self._roles.cluster.cards is None:
-            missing.append("the local cluster has not taken its inventory yet")
-        return missing
+        return [sentence for part in self._parts for sentence in part.missing()]
 
     def troubles(self) -> Sequence[str]:
         """See `deploy.api.ports.Readiness`."""
-        why = self._roles.log.trouble
+        why = self._log.trouble
         return [f"the event log takes nothing, so nothing is scaled; what is warm serves on ({why})"] if why else []
 
 
-_LEVELS = frozenset({
-    "connections", "held", "running", "buffered_bytes", "upstream_idle", "queue_depth", "news_pending", "models",
-    "replicas", "ready", "starting", "tending",
-})  # fmt: skip
-"""Fields of the roles' counts that go up and down; all others only count up."""
+class PartsReadings:
+    """The counts of the log and of each part as ``relume_ROLE_FIELD``; counters end in ``_total``."""
 
-
-class RolesReadings:
-    """The counts of each role as ``relume_ROLE_FIELD``; counters end in ``_total``."""
-
-    def __init__(self, roles: Roles) -> None:
-        self._roles = roles
+    def __init__(self, log: OpenLog, parts: Sequence[Part]) -> None:
+        self._log = log
+        self._parts = parts
 
     def read(self) -> Iterable[Reading]:
         """See `deploy.api.ports.Readings`."""
-        roles = self._roles
-        yield from _readings("log", roles.log.stats())
-        failing = float(bool(roles.log.trouble))
-        yield Reading("log_failing", "1 while the event log cannot be written, else 0.", failing)
-        yield from _readings("desk", roles.desk.counts)
-        yield from _readings("gateway", roles.gateway.stats())
-        yield from _readings("autoscaler", roles.autoscaler.statistics())
-        yield from _readings("allocator", roles.allocator.stats)
-        yield from _readings("cluster", roles.cluster.stats())
-
-
-def _readings(role: str, counts: object) -> Iterable[Reading]:
-    for field in fields(counts):  # type: ignore[arg-type]  # every role's counts are a dataclass
-        level = field.name in _LEVELS
-        yield Reading(
-            name=f"{role}_{field.name}" + ("" if level else "_total"),
-            help=f"{role}: {field.name.replace('_', ' ')}" + ("" if level else " since the start"),
-            value=float(getattr(counts, field.name)),
-            kind="gauge" if level else "counter",
-        )
+        yield from readings("log", self._log.stats())
+        yield Reading("log_failing", "1 while the event log cannot be written, else 0.", float(bool(self._log.trouble)))
+        for part in self._parts:
+            yield from part.read()

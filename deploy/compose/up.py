@@ -1,4 +1,4 @@
-"""`relume up`: the process from its settings to its exit code."""
+"""`relume up`, and its parts as processes of their own: from the settings to the exit code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import uvloop
 from deploy.api.problem import ProblemError
 from deploy.compose.eventlog import event_log
 from deploy.compose.logs import set_up_logging
-from deploy.compose.process import Relume
+from deploy.compose.process import Process
+from deploy.compose.roles import Role, folder_of, make
 from deploy.local.folder import DataFolder, FolderInUse, FolderUnusable, open_folder
 from deploy.local.inventory import InventoryFailed
 from deploy.local.stale import StaleProcessesRemain
@@ -25,10 +26,14 @@ from deploy.spec.problem import SpecRefused
 from events.clock import SystemClock
 from events.log import EventLogError
 from events.units import Seconds
+from preemption.loop import Deposed
 
 _log = logging.getLogger(__name__)
 
-_TOLD = (FolderInUse, FolderUnusable, InventoryFailed, StaleProcessesRemain, SpecRefused, EventLogError, ProblemError)
+_TOLD = (
+    FolderInUse, FolderUnusable, InventoryFailed, StaleProcessesRemain, SpecRefused, EventLogError, ProblemError,
+    Deposed,
+)  # fmt: skip
 """What the user can mend: told in a sentence, without a traceback."""
 
 
@@ -44,27 +49,30 @@ The log's writer takes the interpreter's lock again after each step of a commit:
 of these waits would be 5 ms, and a decision needs three commits."""
 
 
-def run(settings: Settings, files: Sequence[str]) -> int:
+def run(settings: Settings, files: Sequence[str], role: Role = Role.ALL) -> int:
     """Run until SIGTERM or SIGINT (exit code 0), or until it cannot go on (1). A second signal ends it at once."""
     sys.setswitchinterval(GIL_TURN)
     set_up_logging(settings)
     try:
         models = load_files(files, sys.stdin.buffer).or_refuse()
-        folder = open_folder(settings.data_dir)
+        # A cluster may stand by for its folder, with its admin port open.
+        folder = None if role is Role.CLUSTER else open_folder(folder_of(role, settings))
     except _TOLD as error:
         return _refuse(error)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_main(settings, models, folder))
+            return runner.run(_main(role, settings, models, folder))
     finally:
-        folder.close()
+        if folder is not None:
+            folder.close()
 
 
-async def _main(settings: Settings, models: Sequence[Model], folder: DataFolder) -> int:
+async def _main(role: Role, settings: Settings, models: Sequence[Model], folder: DataFolder | None) -> int:
     clock = SystemClock()
     try:
         async with event_log(settings, clock) as log:
-            return await _live(Relume(settings, log, clock, folder), settings, models)
+            process = Process(log, clock, make(role, settings, log, clock, folder))
+            return await _live(process, settings, models)
     except _TOLD as error:
         return _refuse(error)
     except OSError as error:
@@ -73,7 +81,7 @@ async def _main(settings: Settings, models: Sequence[Model], folder: DataFolder)
         return _refuse(no_port(error, settings))
 
 
-async def _live(relume: Relume, settings: Settings, models: Sequence[Model]) -> int:
+async def _live(relume: Process, settings: Settings, models: Sequence[Model]) -> int:
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -87,7 +95,7 @@ async def _live(relume: Relume, settings: Settings, models: Sequence[Model]) -> 
             starting.cancel()
         await asyncio.gather(starting, return_exceptions=ended.is_set())
         if not ended.is_set():
-            _log.info("gateway on %s, admin on %s", relume.gateway_url, relume.admin_url)
+            _log.info("%s", ", ".join(f"{role} on {url}" for role, url in relume.urls.items()))
             broken = asyncio.create_task(relume.wait())
             await asyncio.wait({broken, asked}, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -96,7 +104,9 @@ async def _live(relume: Relume, settings: Settings, models: Sequence[Model]) -> 
             _log.info("shutting down; running answers have %.0f s", settings.drain_bound)
         await relume.stop(Seconds(settings.drain_bound))
     if broken is not None and not ended.is_set():
-        _log.critical("a part of relume failed", exc_info=broken.exception())
+        if isinstance(why := broken.exception(), _TOLD):
+            raise why
+        _log.critical("a part of relume failed", exc_info=why)
         return 1
     if broken is not None:
         broken.cancel()

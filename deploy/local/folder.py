@@ -58,6 +58,15 @@ def open_folder(path: Path) -> DataFolder:
 
     The lock ends with the process however it ends, so a lock file that was left behind is no hindrance.
     """
+    return _take(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def wait_for_folder(path: Path) -> DataFolder:
+    """The same, once whoever has it has ended. Blocking: the kernel wakes us. Raises FolderUnusable."""
+    return _take(path, fcntl.LOCK_EX)
+
+
+def _take(path: Path, how: int) -> DataFolder:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         real = path.resolve()
@@ -65,7 +74,7 @@ def open_folder(path: Path) -> DataFolder:
     except OSError as error:
         raise FolderUnusable(f"cannot use the data folder {path}: {error.strerror or error}") from error
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, how)
         os.fchmod(lock, 0o600)
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)

@@ -113,6 +113,9 @@ class Settings(KafkaFields):
     memory: Annotated[Quantity, Field(gt=0)] | None = None
     """Bytes of memory that replicas may use together. Default: all."""
 
+    adopt_within: Duration = 3600.0
+    """How long replicas of a relume cluster that died serve on, for the next one to take over. 0: they end with it."""
+
     log_level: LogLevel = LogLevel.INFO
     """How much the process says."""
     log_format: LogFormat = LogFormat.TEXT

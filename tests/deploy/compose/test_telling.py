@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from deploy.compose.process import Relume
-from deploy.compose.telling import RolesReadings
+from deploy.compose.roles import Role, make
+from deploy.compose.telling import PartsReadings
 from deploy.local.folder import open_folder
 from deploy.settings.settings import load_settings
 from events.adapters.memory import MemoryEventLog
@@ -19,7 +19,8 @@ async def test_the_numbers_can_be_read_before_anything_has_started(tmp_path: Pat
     clock = SystemClock()
     async with MemoryEventLog(clock) as log:
         with closing(open_folder(tmp_path)) as folder:
-            readings = list(RolesReadings(Relume(settings, log, clock, folder)._roles).read())
+            made = make(Role.ALL, settings, log, clock, folder)
+            readings = list(PartsReadings(log, made.parts).read())
     assert {reading.name.split("_")[0] for reading in readings} == {
         "log", "desk", "gateway", "autoscaler", "allocator", "cluster",
     }  # fmt: skip

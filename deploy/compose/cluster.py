@@ -1,0 +1,130 @@
+"""The cluster as a part: the allocator of the pool, and the adapter that runs replicas on this machine.
+
+There is one of them at a time. Another one stands by twice: for the data folder (on one machine, where it then finds
+the replicas that the first one left), and for the leadership of the pool (anywhere).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deploy.api.ports import Reading
+from deploy.compose.part import readings
+from deploy.local.cluster import ClusterStats, LocalCluster
+from deploy.local.folder import DataFolder
+from deploy.local.settings import LocalSettings
+from deploy.settings.settings import Settings
+from events.clock import Clock
+from events.log import EventLog
+from events.units import Seconds
+from events.writer import EventWriter
+from preemption.loop import Allocator, AllocatorSettings
+
+TakeFolder = Callable[[], Coroutine[Any, Any, DataFolder]]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterHow:
+    """How one process runs the cluster. `leader` is its name in the log; `drain` what replicas may take at the end."""
+
+    leader: str
+    local: LocalSettings
+    drain: Seconds
+
+
+class ClusterPart:
+    """Allocator and local cluster of one process. `take_folder` returns once the data folder is this process's."""
+
+    def __init__(self, log: EventLog, clock: Clock, take_folder: TakeFolder, how: ClusterHow) -> None:
+        self._event_log = log
+        self._clock = clock
+        self._take_folder = take_folder
+        self._how = how
+        writer = EventWriter(f"relume/allocator/{how.leader}", clock)
+        self.allocator = Allocator(log, clock, writer, AllocatorSettings(leader=how.leader))
+        self.folder_taken = asyncio.Event()
+        """Set once the data folder is this process's."""
+        self._allocating: asyncio.Task[None] | None = None
+        self._cluster: LocalCluster | None = None
+
+    async def start(self) -> None:
+        """Return when this process leads and its replicas are looked after; until then it stands by.
+
+        Raises what the roles' own starts raise.
+        """
+        folder = await self._take_folder()
+        self.folder_taken.set()
+        writer = EventWriter(f"relume/cluster/{self._how.local.node}", self._clock)
+        self._cluster = LocalCluster(self._event_log, writer, self._clock, folder, self._how.local)
+        self._allocating = asyncio.create_task(self.allocator.run(), name="allocator")
+        leading = asyncio.create_task(self.allocator.caught_up.wait())
+        try:
+            await asyncio.wait({leading, self._allocating}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leading.cancel()
+        if self._allocating.done():
+            await self._allocating
+        await self._cluster.start()
+
+    async def wait(self) -> None:
+        """See `Part.wait`."""
+        assert self._cluster is not None, "start it first"
+        assert self._allocating is not None, "start it first"
+        broken = asyncio.create_task(self._cluster.wait_broken())
+        try:
+            done, _ = await asyncio.wait({broken, self._allocating}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                await task
+        finally:
+            broken.cancel()
+
+    async def stop(self, bound: Seconds) -> None:
+        """Decide nothing any more; replicas drain as long as this process gives them, within `bound`."""
+        async with contextlib.AsyncExitStack() as steps:  # from the last to the first, each also when another fails
+            if self._cluster is not None:
+                steps.push_async_callback(self._cluster.stop, min(bound, self._how.drain))
+            steps.push_async_callback(self._end_allocator)
+
+    async def _end_allocator(self) -> None:
+        if self._allocating is not None:
+            self._allocating.cancel()
+            await asyncio.gather(self._allocating, return_exceptions=True)
+
+    def missing(self) -> Sequence[str]:
+        """See `Part.missing`."""
+        if not self.folder_taken.is_set():
+            return ["stands by: another relume has the data folder"]
+        missing = []
+        if not self.allocator.caught_up.is_set():
+            missing.append("the allocator has not read the states yet, or stands by for the leadership of the pool")
+        if self._cluster is None or self._cluster.cards is None:
+            missing.append("the local cluster has not taken its inventory yet")
+        return missing
+
+    def read(self) -> Iterable[Reading]:
+        """See `Part.read`."""
+        yield from readings("allocator", self.allocator.stats)
+        yield from readings("cluster", ClusterStats() if self._cluster is None else self._cluster.stats())
+
+    # Logs of replicas: see `deploy.api.ports.ReplicaLogs`.
+
+    async def tail(self, replica: str, lines: int) -> Sequence[str] | None:
+        """The last lines of a replica of this process; None for others."""
+        return None if self._cluster is None else await self._cluster.logs.tail(replica, lines)
+
+    async def follow(self, replica: str, lines: int) -> AsyncIterator[str]:
+        """The last lines and then each new one; nothing while it stands by."""
+        if self._cluster is not None:
+            async for line in self._cluster.logs.follow(replica, lines):
+                yield line
+
+
+def local_settings(settings: Settings) -> LocalSettings:
+    """The local cluster's part of the settings."""
+    return LocalSettings(
+        node=settings.node_name, gpus=settings.gpus, cpu=settings.cpu, memory_bytes=settings.memory
+    )  # fmt: skip

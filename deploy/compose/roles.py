@@ -1,0 +1,107 @@
+"""What each command runs: which parts, in which order, in which folder."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import threading
+import uuid
+from enum import StrEnum
+from pathlib import Path
+
+from deploy.api.settings import admin_settings
+from deploy.compose.autoscaler import AutoscalerPart
+from deploy.compose.cluster import ClusterHow, ClusterPart, TakeFolder, local_settings
+from deploy.compose.eventlog import OpenLog
+from deploy.compose.gateway import GatewayPart
+from deploy.compose.part import InBackground
+from deploy.compose.process import Made
+from deploy.local.folder import DataFolder, FolderUnusable, wait_for_folder
+from deploy.settings.settings import Settings
+from events.clock import Clock
+from events.units import Seconds
+
+
+class Role(StrEnum):
+    """What a process does."""
+
+    ALL = "up"
+    GATEWAY = "gateway"
+    AUTOSCALER = "autoscaler"
+    CLUSTER = "cluster"
+
+
+def folder_of(role: Role, settings: Settings) -> Path:
+    """The data folder of a process: gateways and autoscalers have one of their own within, so that all parts can run
+    on one machine with the same settings."""
+    return settings.data_dir / role.value if role in (Role.GATEWAY, Role.AUTOSCALER) else settings.data_dir
+
+
+def make(role: Role, settings: Settings, log: OpenLog, clock: Clock, folder: DataFolder | None) -> Made:
+    """The parts of a process. `folder` is held already, except by a cluster, which may have to wait for it.
+
+    Raises SettingsRefused for an admin token that cannot be read.
+    """
+    boot = uuid.uuid4().hex[:12]
+    endpoints = folder_of(role, settings) / "endpoints.json"
+    admin = admin_settings(settings)
+    owner = f"{settings.node_name}/{boot}"
+    match role:
+        case Role.GATEWAY:
+            gateway = GatewayPart(settings, log, clock, boot)
+            return Made((gateway,), admin, endpoints, settings.node_name, gateway.desk, urls={"gateway": gateway.url})
+        case Role.AUTOSCALER:
+            return Made((InBackground(AutoscalerPart(log, clock, owner)),), admin, endpoints)
+        case Role.CLUSTER:
+            how = ClusterHow(owner, local_settings(settings), Seconds(settings.drain_bound))
+            cluster = ClusterPart(log, clock, _awaited(settings.data_dir), how)
+            return Made((InBackground(cluster),), admin, endpoints, logs=cluster, folder_taken=cluster.folder_taken)
+        case Role.ALL:
+            assert folder is not None, "hold it first"
+            how = ClusterHow(owner, local_settings(settings), Seconds(0.0))
+            gateway = GatewayPart(settings, log, clock, boot)
+            cluster = ClusterPart(log, clock, _held(folder), how)
+            return Made(
+                (AutoscalerPart(log, clock, owner), cluster, gateway), admin, endpoints, settings.node_name,
+                gateway.desk, cluster, {"gateway": gateway.url},
+            )  # fmt: skip
+
+
+def _held(folder: DataFolder) -> TakeFolder:
+    async def take() -> DataFolder:
+        return folder
+
+    return take
+
+
+def _awaited(path: Path) -> TakeFolder:
+    async def take() -> DataFolder:
+        loop = asyncio.get_running_loop()
+        taken: asyncio.Future[DataFolder] = loop.create_future()
+        threading.Thread(target=_wait, args=(path, taken), name="folder", daemon=True).start()
+        return await taken
+
+    return take
+
+
+def _wait(path: Path, taken: asyncio.Future[DataFolder]) -> None:
+    """In a thread of its own that nobody waits for: the kernel may hold it as long as another process lives."""
+    loop = taken.get_loop()
+    try:
+        folder = wait_for_folder(path)
+    except FolderUnusable as error:
+        told = functools.partial(_settle, taken, error)
+    else:
+        told = functools.partial(_settle, taken, folder)
+    with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile; the lock ends with the process
+        loop.call_soon_threadsafe(told)
+
+
+def _settle(taken: asyncio.Future[DataFolder], outcome: DataFolder | FolderUnusable) -> None:
+    if taken.done():
+        return
+    if isinstance(outcome, DataFolder):
+        taken.set_result(outcome)
+    else:
+        taken.set_exception(outcome)
