@@ -1,6 +1,6 @@
-"""`@event` and `@value`: how the frozen types of events are declared, and the registry of all of them.
+"""`@event`, `@value` and `@hot_value`: how the frozen types of events are declared, and the registry of all of them.
 
-Both make a frozen, slotted, keyword-only dataclass of the standard library. The plain dict in `__pydantic_config__` is
+All make a frozen, slotted, keyword-only dataclass of the standard library. The plain dict in `__pydantic_config__` is
 read by the codec (fields travel in camelCase, unknown fields are ignored, NaN and infinities are refused); nothing here
 needs pydantic, so cores may use these types.
 """
@@ -52,6 +52,16 @@ def value(cls: type[T]) -> type[T]:
     """A part of an event: a frozen, slotted, keyword-only dataclass whose fields travel in camelCase."""
     cls.__pydantic_config__ = _CONFIG  # type: ignore[attr-defined]  # where pydantic looks for it
     return dataclass(frozen=True, slots=True, kw_only=True)(cls)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def hot_value(cls: type[T]) -> type[T]:
+    """A `value` that is made for every decision: the type checker holds it frozen, the interpreter does not.
+
+    Making a really frozen one of fifteen fields takes 2.0 µs, this one 0.8 (CPython 3.11); a decision needs five.
+    """
+    cls.__pydantic_config__ = _CONFIG  # type: ignore[attr-defined]  # where pydantic looks for it
+    return dataclass(slots=True, kw_only=True, unsafe_hash=True)(cls)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)

@@ -1,7 +1,7 @@
 """What a decision sees, remembers and says. Nothing here knows what a process or a GPU is.
 
-All of it is frozen and travels as JSON (`autoscaler.codec`), so that a decision can be taken again from its record.
-None means unknown, which is not zero.
+All of it is frozen (to the type checker: `events.kinds.hot_value`) and travels as JSON (`autoscaler.codec`), so that a
+decision can be taken again from its record. None means unknown, which is not zero.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from autoscaler.core.policy import ScalingPolicy
-from events.kinds import value
+from events.kinds import hot_value
 from events.types.shared import Amount, At, Count
 from events.units import Instant
 
@@ -64,10 +64,15 @@ class Reason(StrEnum):
 
 
 REASON_RANK = {reason: rank for rank, reason in enumerate(Reason)}
+_ALONE = {reason: (reason,) for reason in Reason}
+"""The tuple of one reason alone: what most decisions say."""
 
 
 def in_order(reasons: set[Reason]) -> tuple[Reason, ...]:
     """The reasons in the order of `Reason`."""
+    if len(reasons) == 1:
+        (only,) = reasons
+        return _ALONE[only]
     return _in_order(frozenset(reasons))
 
 
@@ -77,7 +82,7 @@ def _in_order(reasons: frozenset[Reason]) -> tuple[Reason, ...]:
     return tuple(sorted(reasons, key=REASON_RANK.__getitem__))
 
 
-@value
+@hot_value
 class Replicas:
     """A model's replicas by state. Starting ones are capacity that is on its way; draining ones are not.
 
@@ -91,7 +96,7 @@ class Replicas:
     all_ready_in: Amount | None = None
 
 
-@value
+@hot_value
 class Demand:
     """Who asks, summed over gateways.
 
@@ -119,7 +124,7 @@ class Demand:
     changes_at: At | None = None
 
 
-@value
+@hot_value
 class Memory:
     """What the last decision remembered.
 
@@ -139,7 +144,7 @@ class Memory:
     floor_until: At | None = None
 
 
-@value
+@hot_value
 class Snapshot:
     """All that a decision about one model sees.
 
@@ -167,7 +172,7 @@ class Snapshot:
     deleted: bool = False
 
 
-@value
+@hot_value
 class Decision:
     """What should be. `again_at`: when to look again though nothing has happened (None: no need).
 
