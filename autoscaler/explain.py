@@ -17,6 +17,7 @@ from autoscaler.codec import read_memory, read_policy, read_snapshot
 from autoscaler.core.model import Memory, Reason, Snapshot
 from autoscaler.core.policy import ScalingPolicy
 from autoscaler.outcome import after_sentences, outcome_facts
+from autoscaler.signal_words import signal_sentences, strongest, unknown
 from autoscaler.words import clock_time, number, replicas, requests, span, times
 from events.types.decisions import WishDecided
 from events.types.grants import GrantDecided
@@ -72,6 +73,7 @@ def explain(records: Records) -> Explanation:
     sentences = (
         _demand_sentence(told),
         _replicas_sentence(told),
+        *signal_sentences(told.snapshot, told.policy),
         *(text for _, text in reasons),
         _answer_sentence(told),
         *after_sentences(wish, grant, observed, declared),
@@ -155,7 +157,14 @@ def _requested(told: _Told) -> str:
 
 
 def _signal(told: _Told) -> str:
-    return f"Numbers from outside need {number(told.snapshot.demand.signal)} replicas."
+    demand, most = told.snapshot.demand, strongest(told.snapshot)
+    text = f"Numbers from outside need {number(demand.signal)} replicas"
+    if most:
+        text += f", {most} the most"
+    if demand.signal_recent > demand.signal:
+        recent = number(demand.signal_recent)
+        text += f"; in the last {span(told.policy.stable_window)} they needed up to {recent}, so nothing is taken away"
+    return text + "."
 
 
 def _panic(told: _Told) -> str:
@@ -191,8 +200,10 @@ def _demand_unknown(told: _Told) -> str:
 
 
 def _signal_stale(told: _Told) -> str:
-    stale = told.snapshot.demand.stale_signals
-    return f"{stale} of the numbers from outside {'has' if stale == 1 else 'have'} run out: nothing is taken away."
+    stale, names = told.snapshot.demand.stale_signals, ", ".join(unknown(told.snapshot))
+    which = f" ({names})" if names else ""
+    verb = "is" if stale == 1 else "are"
+    return f"{stale} of the numbers from outside{which} {verb} not known, which is not zero: nothing is taken away."
 
 
 def _steady(told: _Told) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from autoscaler.core.agenda import Agenda
 from autoscaler.core.gateways import Gateways, World
-from autoscaler.core.signals import BACKLOG_VALID
+from autoscaler.core.signals import BACKLOG_VALID, Reading
 from autoscaler.core.view import ModelView
 from autoscaler.declared import read_declaration
 from autoscaler.record import read_wish
@@ -17,7 +17,7 @@ from events.log import Record
 from events.names import is_dns_label
 from events.types.decisions import OwnershipTaken, WishDecided
 from events.types.gateways import GatewayBeat
-from events.types.metrics import BacklogMeasured, SignalMeasured
+from events.types.metrics import BacklogMeasured, LagMeasured, SignalMeasured
 from events.types.models import ModelDeclared
 from events.types.replicas import ReplicasObserved
 from events.types.requests import ActivationRequested, RequestArrived, RequestFinished, RequestWindow
@@ -68,6 +68,7 @@ class Fold:
             ActivationRequested: self._activation,
             SignalMeasured: self._signal,
             BacklogMeasured: self._backlog,
+            LagMeasured: self._lag,
         }
 
     def take(self, record: Record, now: Instant) -> None:
@@ -160,13 +161,18 @@ class Fold:
 
     def _signal(self, data: SignalMeasured, record: Record) -> None:
         view = self._view(data.model)
-        view.signal(data.name[:NAME_MOST], (data.value, data.target), self._at, Seconds(data.valid_for))
-        self._look(view, record, urgent=False)
+        reading = Reading(data.value, data.target, Seconds(data.valid_for))
+        self._look(view, record, urgent=view.signal(data.name[:NAME_MOST], reading, self._at))
 
     def _backlog(self, data: BacklogMeasured, record: Record) -> None:
         view = self._view(data.model)
-        view.signal(f"backlog/{data.source[:NAME_MOST]}", (data.items, None), self._at, BACKLOG_VALID)
-        self._look(view, record, urgent=False)
+        reading = Reading(data.items, None, BACKLOG_VALID)
+        self._look(view, record, urgent=view.signal(f"backlog/{data.source[:NAME_MOST]}", reading, self._at))
+
+    def _lag(self, data: LagMeasured, record: Record) -> None:
+        view = self._view(data.model)
+        short = data if len(data.name) <= NAME_MOST else replace(data, name=data.name[:NAME_MOST])
+        self._look(view, record, urgent=view.lag(short, self._at))
 
     # -- inside
 

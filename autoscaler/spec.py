@@ -7,6 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from autoscaler.core.policy import ScalingPolicy
+from autoscaler.signals_spec import SIGNALS_MOST, SignalSpec
 from events.spec import Duration, Spec
 from events.types.replicas import MAX_REPLICAS
 from events.units import Seconds
@@ -29,6 +30,8 @@ class ScalingSpec(Spec):
     """Demand is averaged over this long before replicas are added."""
     policy: str = "relume"
     """Which policy decides: relume."""
+    signals: Annotated[tuple[SignalSpec, ...], Field(max_length=SIGNALS_MOST)] = ()
+    """Numbers from outside that the model follows too; the one that needs most replicas counts."""
 
     @model_validator(mode="after")
     def _bounds(self) -> Self:
@@ -39,6 +42,10 @@ class ScalingSpec(Spec):
             )
         if self.panic_window > self.stable_window:
             raise ValueError("panicWindow is longer than stableWindow; make it shorter")
+        names = [signal.known_as for signal in self.signals]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"two signals are called {twice}; give each its own name")
         return self
 
     def resolve(self, *, slots: int, priority: int) -> ScalingPolicy:
@@ -53,4 +60,5 @@ class ScalingSpec(Spec):
             stable_window=Seconds(self.stable_window),
             panic_window=Seconds(self.panic_window),
             priority=priority,
+            signals=tuple(signal.resolve() for signal in self.signals),
         )

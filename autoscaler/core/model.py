@@ -40,7 +40,7 @@ class Reason(StrEnum):
     DEMAND_UNKNOWN = "DemandUnknown"
     """A gateway fell silent while it had requests, or part of the window was lost: nothing is taken away."""
     SIGNAL_STALE = "SignalStale"
-    """A number from outside has run out: nothing is taken away."""
+    """A number from outside has run out, or was never told: nothing is taken away."""
     STEADY = "Steady"
     """Demand fits."""
     KEEP_ALIVE = "KeepAlive"
@@ -97,6 +97,42 @@ class Replicas:
 
 
 @hot_value
+class LagSeen:
+    """Of a consumer group's lag, besides its number: see `events.types.metrics.LagMeasured`.
+
+    `per_replica`: records a second that one replica does, as it was learned. `wanted`: replicas before the cap `most`;
+    `drained`: by time to drain, else by records a replica.
+    """
+
+    standing: Amount
+    partitions: Count
+    with_lag: Count
+    unknown: Count = 0
+    produced: Amount | None = None
+    consumed: Amount | None = None
+    per_replica: Amount | None = None
+    wanted: Amount
+    drained: bool = False
+    most: Count | None = None
+
+
+@hot_value
+class SignalSeen:
+    """A number from outside: what it was, how old, how many replicas it needs (None: it has run out, or never came).
+
+    `error`: why it could not be measured the last time.
+    """
+
+    name: str
+    need: Amount | None = None
+    value: Amount | None = None
+    target: Amount | None = None
+    age: Amount | None = None
+    error: str = ""
+    lag: LagSeen | None = None
+
+
+@hot_value
 class Demand:
     """Who asks, summed over gateways.
 
@@ -104,7 +140,8 @@ class Demand:
     averaged over time in the two windows. `oldest_waiting`: age in seconds. `last_active_at`: when something last ran,
     waited or arrived. `silent`: gateways that fell silent while they had requests; `age`: seconds since the stalest
     window of a gateway with requests; `coverage`: the part of the stable window for which there is data. `signal`:
-    replicas that numbers from outside need; `stale_signals`: how many of those numbers have run out.
+    replicas that numbers from outside need, `signal_recent`: the most they needed in the stable window;
+    `stale_signals`: how many of those numbers have run out, or were declared and never came.
     """
 
     running: Count = 0
@@ -120,6 +157,7 @@ class Demand:
     age: Amount | None = None
     coverage: Amount = 1.0
     signal: Amount = 0.0
+    signal_recent: Amount = 0.0
     stale_signals: Count = 0
     changes_at: At | None = None
 
@@ -149,9 +187,10 @@ class Snapshot:
     """All that a decision about one model sees.
 
     `wished`: the last wish, None when there is none on record. `floor`: replicas that activations ask for until
-    `floor_until`. `start_seconds`: how long a start is expected to take. `failures`, `retry_at`: failed starts since
-    the last success, and when the next is tried. `history_read`: past windows have been read back; what is known begins
-    at `followed_since`.
+    `floor_until`. `signals`: the numbers from outside, one by one (`demand` has what they say together).
+    `start_seconds`: how long a start is expected to take. `failures`, `retry_at`: failed starts since the last success,
+    and when the next is tried. `history_read`: past windows have been read back; what is known begins at
+    `followed_since`.
     """
 
     model: str
@@ -164,6 +203,7 @@ class Snapshot:
     memory: Memory
     floor: Count = 0
     floor_until: At | None = None
+    signals: tuple[SignalSeen, ...] = ()
     start_seconds: Amount | None = None
     failures: Count = 0
     retry_at: At | None = None

@@ -7,6 +7,47 @@ from events.units import Seconds
 
 
 @value
+class LagPolicy:
+    """Which consumer group's lag is measured, where, how often, and how many replicas it needs.
+
+    `topic` empty: all topics that the group has committed in; `partitions` empty: all of them. `servers` and `cluster`
+    both empty: the brokers of the event log. `target`: records a replica. `drain_within`: the lag is to be worked off
+    in so long, once the rate of a replica is known; None: never asked. `from_earliest`: a group without a committed
+    offset begins with the oldest record, else with the newest; `no_offset_is_zero`: then it has no lag at all.
+    `exclude_after`: lag of a partition whose committed offset has stood still for so long does not size; None: it does.
+    """
+
+    group: str
+    topic: str
+    partitions: tuple[int, ...]
+    servers: tuple[str, ...]
+    cluster: str
+    every: Seconds
+    target: float
+    drain_within: Seconds | None
+    from_earliest: bool
+    no_offset_is_zero: bool
+    allow_idle_consumers: bool
+    limit_to_partitions_with_lag: bool
+    even_distribution: bool
+    exclude_after: Seconds | None
+
+
+@value
+class SignalPolicy:
+    """A number from outside that the model follows.
+
+    `target`: the part of it that one replica takes; None: what the number's sender says. `activation`: a number that is
+    not above it needs nothing. `lag`: it is the lag of a consumer group, which we measure ourselves.
+    """
+
+    name: str
+    target: float | None = None
+    activation: float = 0.0
+    lag: LagPolicy | None = None
+
+
+@value
 class ScalingPolicy:
     """How a model's replicas follow its demand. `target`: wanted concurrency a replica; `slots`: the most it bears."""
 
@@ -19,3 +60,4 @@ class ScalingPolicy:
     stable_window: Seconds
     panic_window: Seconds
     priority: int
+    signals: tuple[SignalPolicy, ...] = ()

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from autoscaler.core.gateways import World
 from autoscaler.core.model import Decision, Demand, Memory, Reason, Replicas, Snapshot
 from autoscaler.core.policy import ScalingPolicy
-from autoscaler.core.signals import NO_SIGNALS, Floors, Signals
+from autoscaler.core.signals import NO_SIGNALS, Floors, Needed, Reading, Signals
 from autoscaler.core.windows import Windows
 from coldstart.core.estimate import StartEstimate
+from events.types.metrics import LagMeasured
 from events.types.replicas import ReplicasObserved, ReplicaState, ReplicaStatus
 from events.types.requests import RequestWindow
 from events.types.shared import Sketch
@@ -156,11 +157,19 @@ class ModelView:
         self._floors.ask(replicas, Instant(at + self.declared.policy.keep_alive) if until is None else until, at)
         return self.wish is None or replicas > self.wish.replicas
 
-    def signal(self, name: str, amount: tuple[float, float | None], at: Instant, valid_for: Seconds) -> None:
-        """A number from outside: (value, target of one replica, None for the model's own)."""
-        if self.declared is not None:
-            self._signals = self._signals or Signals()
-            self._signals.measured(name, amount, at, valid_for)
+    def signal(self, name: str, reading: Reading, at: Instant) -> bool:
+        """A number from outside. True: it needs more than the last wish."""
+        if self.declared is None:
+            return False
+        self._signals = self._signals or Signals()
+        return self._asks(self._signals.measured(name, reading, at, self.declared.policy))
+
+    def lag(self, measured: LagMeasured, at: Instant) -> bool:
+        """The lag of a consumer group. True as for `signal`."""
+        if self.declared is None:
+            return False
+        self._signals = self._signals or Signals()
+        return self._asks(self._signals.lag(measured, at, self.declared.policy, self._observed.ready))
 
     def observe(self, observed: ReplicasObserved, at: Instant) -> None:
         """The model's replicas, whole."""
@@ -204,13 +213,14 @@ class ModelView:
         known = wish is not None and wish.uid == declared.uid
         observed = self._observed if self._observed.uid == declared.uid else NOTHING
         floor, floor_until = self._floors.now(now) if self._floors else (0, None)
+        signals = self._needed(declared, now)
         return Snapshot(
             model=self.model, uid=declared.uid, revision=declared.revision, taken_at=now,
             wished=wish.replicas if wish is not None and known else None,
             replicas=_counted(observed, now),
-            demand=self._measured(declared, now, world),
+            demand=self._measured(declared, now, world, signals),
             memory=self.memory if known else NO_MEMORY,
-            floor=floor, floor_until=floor_until,
+            floor=floor, floor_until=floor_until, signals=signals.seen,
             start_seconds=self._start_seconds,
             failures=observed.failures, retry_at=observed.retry_at,
             history_read=world.followed_since is not None, followed_since=world.followed_since,
@@ -259,12 +269,22 @@ class ModelView:
             self._windows = Windows(declared.policy.stable_window, declared.policy.panic_window)
         return self._windows
 
-    def _measured(self, declared: Declared, now: Instant, world: World) -> Demand:
-        signals = NO_SIGNALS
-        if self._signals is not None:
-            signals = self._signals.needed(now, declared.policy.target)
-            if not self._signals:
-                self._signals = None
+    def _asks(self, replicas: float) -> bool:
+        wish, declared = self.wish, self.declared
+        asked = 0 if wish is None else wish.replicas
+        return declared is not None and asked < declared.policy.max_replicas and replicas > asked
+
+    def _needed(self, declared: Declared, now: Instant) -> Needed:
+        if self._signals is None:
+            if not declared.policy.signals:
+                return NO_SIGNALS
+            self._signals = Signals()
+        needed = self._signals.needed(now, declared.policy)
+        if not self._signals and not declared.policy.signals:
+            self._signals = None
+        return needed
+
+    def _measured(self, declared: Declared, now: Instant, world: World, signals: Needed) -> Demand:
         if self._windows is None:
             if signals is NO_SIGNALS:
                 return KNOWN_ZERO if world.followed_since is not None else UNKNOWN

@@ -120,6 +120,7 @@ class Windows:
             age=levels.age,
             coverage=coverage,
             signal=signals.replicas,
+            signal_recent=signals.recent,
             stale_signals=signals.stale,
             changes_at=signals.changes_at,
         )

@@ -49,6 +49,9 @@ def _rows(schema: Schema, part: Schema, prefix: str) -> Iterator[tuple[str, str,
             yield from _rows(schema, inner, f"{path}.")
         else:
             yield f"`{path}`", _type(schema, field), _default(name in required, field), meaning
+            items = _resolved(schema, inner.get("items", {}))
+            if "properties" in items:
+                yield from _rows(schema, items, f"{path}[].")
 
 
 def _default(required: bool, field: Schema) -> str:
@@ -82,7 +85,8 @@ def _type(schema: Schema, part: Schema) -> str:
         kinds = (_type(schema, choice) for choice in part["anyOf"] if choice.get("type") != "null")
         return _named(part) or " or ".join(dict.fromkeys(kinds))
     if part.get("type") == "array":
-        return f"list of {_type(schema, part.get('items', {}))}"
+        items = part.get("items", {})
+        return f"list of {'fields' if 'properties' in _resolved(schema, items) else _type(schema, items)}"
     return _named(part) or _WORDS.get(str(part.get("type")), "anything")
 
 

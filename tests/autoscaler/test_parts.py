@@ -1,4 +1,4 @@
-"""The small parts of the fold: rings, gateways, foreign requests, signals, floors, the agenda."""
+"""The small parts of the fold: rings, gateways, foreign requests, floors, the agenda."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from autoscaler.core.gateways import (
     Gateways,
 )
 from autoscaler.core.rings import Ring
-from autoscaler.core.signals import FLOORS_MOST, SIGNALS_MOST, Floors, Signals
+from autoscaler.core.signals import FLOORS_MOST, Floors
 from events.units import Instant, Seconds
 from tests.support.autoscaling import T0
 
@@ -143,33 +143,6 @@ class TestForeign:
         assert len(foreign) == OPEN_MOST + 1
         foreign.expire(at(OPEN_FOR))
         assert len(foreign) == 0
-
-
-class TestSignals:
-    """Numbers from outside."""
-
-    def test_the_largest_need_counts_until_it_runs_out(self) -> None:
-        """Valid, then stale for as long again, then forgotten."""
-        signals = Signals()
-        signals.measured("queue", (30.0, 10.0), at(0), Seconds(60.0))
-        signals.measured("lag", (8.0, None), at(0), Seconds(10.0))
-        assert signals.needed(at(5), target=4.0).replicas == pytest.approx(3.0)
-        assert signals.needed(at(5), target=4.0).changes_at == at(10)
-        assert signals.needed(at(5), target=2.0).replicas == pytest.approx(4.0)
-        later = signals.needed(at(15), target=2.0)
-        assert (later.replicas, later.stale, later.changes_at) == (3.0, 1, at(20))
-        assert signals.needed(at(20), target=2.0).stale == 0
-        assert signals.needed(at(60), target=2.0).stale == 1
-        assert signals.needed(at(120), target=2.0).replicas == 0.0
-        assert len(signals) == 0
-
-    def test_they_are_bounded(self) -> None:
-        """The one that runs out first makes room."""
-        signals = Signals()
-        for number in range(SIGNALS_MOST + 1):
-            signals.measured(str(number), (100.0 if number == 0 else 1.0, 1.0), at(number), Seconds(60.0))
-        assert len(signals) == SIGNALS_MOST
-        assert signals.needed(at(17), target=1.0).replicas == 1.0
 
 
 class TestFloors:

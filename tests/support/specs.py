@@ -31,6 +31,7 @@ FULL: Document = {
         "scaling": {
             "minReplicas": 1, "maxReplicas": 5, "target": 6, "keepAlive": "7m", "stableWindow": "90s",
             "panicWindow": "9s", "policy": "relume",
+            "signals": [{"name": "queue", "target": 3}, {"kafkaLag": {"topic": "orders", "group": "workers"}}],
         },
         "coldStart": {
             "sla": "4s", "hold": {"maxRequests": 500, "maxBytes": "32Mi", "maxWait": "3m"}, "heartbeat": "6s",

@@ -75,7 +75,7 @@ class _Case:
             self.panic_until, self.panic_floor = None, 0
         self._floors()
         self.quiet = not (self.level or demand.silent or self.floor or demand.signal or demand.stale_signals)
-        self.last_busy_at = _past(_later(demand.last_active_at, memory.last_busy_at), now)
+        self.last_busy_at = now if demand.signal else _past(_later(demand.last_active_at, memory.last_busy_at), now)
         since = snapshot.followed_since if self.last_busy_at is None else self.last_busy_at
         self.idle_at = now if since is None else since + policy.keep_alive
         self.base = max(policy.min_replicas, self.floor, _up(demand.signal, EPSILON))
@@ -220,15 +220,18 @@ def _fit(case: _Case) -> int:
     """Fewest replicas that demand leaves room for; the last one stays until nobody has asked for the keep-alive."""
     target = case.policy.target
     average = max(case.demand.stable or 0.0, case.demand.panic or 0.0)
-    return max(1, case.base, _up(case.level / target, EPSILON), _up(average / target + DOWN_BAND, EPSILON))
+    signal = _up(case.demand.signal_recent, EPSILON)
+    return max(1, case.base, signal, _up(case.level / target, EPSILON), _up(average / target + DOWN_BAND, EPSILON))
 
 
 def _calm(case: _Case, stable: float) -> Reason:
     """Why nothing changes while nothing presses."""
     if case.floor and case.current == case.floor:
         return Reason.REQUESTED
-    if case.demand.signal and case.current == case.base:
+    if case.demand.signal_recent and case.current <= max(case.base, _up(case.demand.signal_recent, EPSILON)):
         return Reason.SIGNAL
+    if case.demand.stale_signals and not case.level:
+        return Reason.SIGNAL_STALE
     return Reason.KEEP_ALIVE if case.quiet and stable <= EPSILON else Reason.STEADY
 
 

@@ -22,7 +22,7 @@ def test_the_first_declaration() -> None:
     assert declared.spec["slots"] == 4
     assert declared.spec["scaling"] == {
         "minReplicas": 0, "maxReplicas": 1, "keepAlive": "5m", "stableWindow": "1m", "panicWindow": "6s",
-        "policy": "relume",
+        "policy": "relume", "signals": [],
     }  # fmt: skip
 
 

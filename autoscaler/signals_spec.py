@@ -1,0 +1,128 @@
+"""What a user writes under `scaling.signals`: numbers from outside that the model follows."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from autoscaler.core.policy import LagPolicy, SignalPolicy
+from events.spec import Duration, Spec
+from events.units import Seconds
+
+SIGNALS_MOST = 8
+"""Signals that one model may declare."""
+
+KafkaName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+"""What Kafka takes as the name of a topic."""
+
+Server = Annotated[str, StringConstraints(pattern=r"^[^\s,/]+:\d{1,5}$")]
+
+ClusterName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+
+
+class KafkaLagSpec(Spec):
+    """The lag of a consumer group: records of a topic that it has not committed yet."""
+
+    group: Annotated[str, StringConstraints(min_length=1, max_length=249)]
+    """The consumer group."""
+    topic: KafkaName | None = None
+    """The topic; default: all topics that the group has committed in."""
+    partitions: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=1000)] = ()
+    """Only these partitions of the topic; default: all."""
+    bootstrap_servers: Annotated[tuple[Server, ...], Field(max_length=16)] = ()
+    """HOST:PORT of some brokers, without encryption; default: the brokers of the event log."""
+    cluster: ClusterName | None = None
+    """Instead: a cluster that --kafka-clusters names, with its servers, certificates and password."""
+    every: Annotated[Duration, Field(ge=1, le=300)] = 5.0
+    """How often it is measured."""
+    target: Annotated[float, Field(gt=0)] = 10.0
+    """Records of lag that one replica takes."""
+    drain_within: Annotated[Duration, Field(ge=1)] | None = None
+    """The lag is to be worked off in so long; sizes by the measured rate of a replica as soon as that is known."""
+    activation: Annotated[float, Field(ge=0)] = 0.0
+    """A lag that is not above it wakes nothing and needs nothing."""
+    offset_reset_policy: Literal["latest", "earliest"] = "latest"
+    """Where a group without a committed offset begins: latest counts 1 a partition, earliest all that is there."""
+    scale_to_zero_on_invalid_offset: bool = False
+    """Without a committed offset there is no lag."""
+    allow_idle_consumers: bool = False
+    """More replicas than partitions are of use."""
+    limit_to_partitions_with_lag: bool = False
+    """No more replicas than partitions that have lag."""
+    ensure_even_distribution: bool = False
+    """Only as many replicas as share the partitions evenly."""
+    exclude_persistent_lag: Annotated[Duration, Field(ge=1)] | None = None
+    """Lag of a partition whose committed offset has stood still for so long keeps one replica and sizes nothing."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.cluster is not None and self.bootstrap_servers:
+            raise ValueError("cluster and bootstrapServers both say where the topic is; leave one out")
+        if self.partitions and self.topic is None:
+            raise ValueError("partitions are those of one topic; name the topic")
+        if self.limit_to_partitions_with_lag:
+            if self.topic is None:
+                raise ValueError("limitToPartitionsWithLag counts partitions of one topic; name the topic")
+            if self.allow_idle_consumers or self.ensure_even_distribution:
+                raise ValueError(
+                    "limitToPartitionsWithLag contradicts allowIdleConsumers and ensureEvenDistribution; leave it out"
+                )
+        return self
+
+    def resolve(self) -> LagPolicy:
+        """Plain numbers."""
+        return LagPolicy(
+            group=self.group,
+            topic=self.topic or "",
+            partitions=tuple(sorted(set(self.partitions))),
+            servers=self.bootstrap_servers,
+            cluster=self.cluster or "",
+            every=Seconds(self.every),
+            target=self.target,
+            drain_within=None if self.drain_within is None else Seconds(self.drain_within),
+            from_earliest=self.offset_reset_policy == "earliest",
+            no_offset_is_zero=self.scale_to_zero_on_invalid_offset,
+            allow_idle_consumers=self.allow_idle_consumers,
+            limit_to_partitions_with_lag=self.limit_to_partitions_with_lag,
+            even_distribution=self.ensure_even_distribution,
+            exclude_after=None if self.exclude_persistent_lag is None else Seconds(self.exclude_persistent_lag),
+        )
+
+
+class SignalSpec(Spec):
+    """One number from outside: told by anyone as relume.signal.measured, or measured by relume itself."""
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=253)] | None = None
+    """Its name, as in relume.signal.measured; of a kafkaLag it may be left out."""
+    target: Annotated[float, Field(gt=0)] | None = None
+    """How much of it one replica takes; default: what its sender says."""
+    activation: Annotated[float, Field(ge=0)] | None = None
+    """A number that is not above it wakes nothing and needs nothing; default: 0."""
+    kafka_lag: KafkaLagSpec | None = None
+    """Measured by relume: the lag of a consumer group."""
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if self.kafka_lag is None and self.name is None:
+            raise ValueError("a signal needs a name, or says what is measured; add name: … or kafkaLag: …")
+        if self.kafka_lag is not None and (self.target is not None or self.activation is not None):
+            raise ValueError("target and activation of a kafkaLag stand inside it; move them there")
+        return self
+
+    @property
+    def known_as(self) -> str:
+        """Its name, or what stands in for it."""
+        if self.name is not None or self.kafka_lag is None:
+            return self.name or ""
+        return f"kafka/{self.kafka_lag.cluster or 'default'}/{self.kafka_lag.topic or '*'}/{self.kafka_lag.group}"[:253]
+
+    def resolve(self) -> SignalPolicy:
+        """Plain numbers."""
+        lag = self.kafka_lag
+        return SignalPolicy(
+            name=self.known_as,
+            target=self.target,
+            activation=(self.activation or 0.0) if lag is None else lag.activation,
+            lag=None if lag is None else lag.resolve(),
+        )
