@@ -6,6 +6,9 @@ all that it writes from then on. Readers refuse smaller epochs: their writer was
 
 from __future__ import annotations
 
+from events.log import Record
+from events.types.decisions import OwnershipTaken, WishDecided
+
 
 class Fence:
     """The newest epoch of each scope."""
@@ -17,7 +20,44 @@ class Fence:
         """From `epoch`, the offset of the record that took the scope, smaller ones are refused."""
         self._newest[scope] = max(epoch, self._newest.get(scope, epoch))
 
+    def forget(self, scope: object) -> None:
+        """Know nothing of the scope."""
+        self._newest.pop(scope, None)
+
     def allows(self, scope: object, epoch: int | None) -> bool:
         """Whether a write with `epoch` stands. Before anybody took the scope all do; after, one without does not."""
         newest = self._newest.get(scope)
         return newest is None or (epoch is not None and epoch >= newest)
+
+
+class Owners:
+    """Which wishes count, by the partition that they stand in. Give it each record of `relume.decisions` in order.
+
+    An epoch is the offset of the partition's `ownership.taken`, so it is smaller than the offset of what is written
+    under it. A sound wish proves its epoch too: the record that took it may have been compacted away since.
+    """
+
+    def __init__(self) -> None:
+        self._fence = Fence()
+        self.refused = 0
+        """Wishes of writers that did not own their partition any more."""
+
+    def admits(self, record: Record) -> bool:
+        """Whether the record counts: no wish of a writer that had lost the partition, no ownership of another one."""
+        data, position = record.envelope.data, record.position
+        if isinstance(data, OwnershipTaken):
+            if data.partition != position.partition:
+                return False
+            self._fence.take(position.partition, position.offset)
+        elif isinstance(data, WishDecided):
+            epoch = record.envelope.epoch
+            if not self._fence.allows(position.partition, epoch) or (epoch is not None and epoch >= position.offset):
+                self.refused += 1
+                return False
+            if epoch is not None:
+                self._fence.take(position.partition, epoch)
+        return True
+
+    def forget(self, partition: int) -> None:
+        """The partition is read anew, from its newest records."""
+        self._fence.forget(partition)

@@ -5,7 +5,7 @@ The same contract suite, `tests/contracts/test_event_log.py`, runs over all adap
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -86,6 +86,16 @@ class Subscription(Protocol):
     def __aiter__(self) -> AsyncIterator[Batch]:
         """Deliver batches until closed. A batch is delivered at once when something is there: nothing polls."""
 
+    def add(self, start: Start) -> None:
+        """Follow the partitions of `start` too, from there (subscriptions that began with chosen partitions only).
+
+        The batch that tells that they are `assigned` comes before their first record; a batch with `caught_up` that
+        comes with it or after it says that their past has been delivered too.
+        """
+
+    def drop(self, partitions: Collection[int]) -> None:
+        """Follow these partitions no longer: no batch that comes after this call has a record of theirs."""
+
     async def commit(self, positions: Sequence[Position]) -> None:
         """The effect of everything up to and including these positions has been done (groups only)."""
 
@@ -102,6 +112,9 @@ class Start:
 
     at: Literal["beginning", "end", "newest_per_key", "time"] = "end"
     time: Instant | None = None
+    partitions: tuple[int, ...] | None = None
+    """Only these of each topic; None: all. Without a group, more may be added and some dropped later. In a group these
+    alone are shared out: all members must give the same."""
 
 
 class EventLog(Protocol):

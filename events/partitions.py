@@ -6,6 +6,9 @@ _MASK = 0xFFFFFFFF
 _M = 0x5BD1E995  # murmur2's multiplier (Austin Appleby, public domain)
 _SEED = 0x9747B28C  # the seed that Kafka's Utils.murmur2 uses
 
+OWNERSHIP = "ownership/"
+"""Keys ``ownership/PARTITION`` stand in the partition that they name: who reads a partition reads who owns it."""
+
 
 def murmur2(data: bytes) -> int:
     """The 32-bit murmur2 hash of `data` as a signed number, as Java shows it."""
@@ -24,7 +27,9 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of(key: str, partitions: int) -> int:
-    """The partition of `key`, 0 ≤ n < `partitions`: the hash without its sign bit, modulo."""
+    """The partition of `key`, 0 ≤ n < `partitions`: the hash without its sign bit, modulo; of ``ownership/N``, N."""
     if partitions == 1:
         return 0
+    if key.startswith(OWNERSHIP) and key[len(OWNERSHIP) :].isdecimal():
+        return int(key[len(OWNERSHIP) :][:18]) % partitions
     return (murmur2(key.encode()) & 0x7FFFFFFF) % partitions

@@ -5,7 +5,7 @@ Everything here runs on the loop's thread and never waits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from events.adapters.store import Place, Store
 from events.adapters.subscription import LocalSubscription
@@ -54,7 +54,7 @@ class Hub:
         for topic in subscription.topics:
             self._by_topic.setdefault(topic, []).append(subscription)
         if group is None:
-            subscription.assign(self._places(subscription.topics))
+            subscription.assign(self._places(subscription))
         else:
             self._groups.setdefault(group, []).append(subscription)
             self._deal(group)
@@ -84,17 +84,23 @@ class Hub:
         self._by_topic.clear()
         self._groups.clear()
 
-    def _places(self, topics: Iterable[str]) -> list[Place]:
-        return [(topic, partition) for topic in topics for partition in range(self._partitions)]
+    def _places(self, subscription: LocalSubscription) -> list[Place]:
+        return [
+            (topic, partition)
+            for topic in subscription.topics
+            for partition in range(self._partitions)
+            if subscription.follows(topic, partition)
+        ]
 
     def _deal(self, group: str) -> None:
         """Each place goes to one member that follows its topic, in turn, in the order in which they joined."""
         members = self._groups[group]
         shares: dict[LocalSubscription, list[Place]] = {member: [] for member in members}
         for topic in sorted({topic for member in members for topic in member.topics}):
-            followers = [member for member in members if topic in member.topics]
             for partition in range(self._partitions):
-                shares[followers[partition % len(followers)]].append((topic, partition))
+                followers = [member for member in members if member.follows(topic, partition)]
+                if followers:
+                    shares[followers[partition % len(followers)]].append((topic, partition))
         for member in members:  # first all give, then all take: no place has two owners
             member.revoke_all_but(shares[member])
         for member in members:

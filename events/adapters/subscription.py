@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,6 +35,7 @@ class Switchboard(Protocol):
 class _Reading:
     """How far one place has been delivered. `offset` None: where to begin is still to be found."""
 
+    start: Start
     target: int
     offset: int | None = None
     newest: bool = False
@@ -69,11 +70,16 @@ class LocalSubscription:
 
     # What the hub calls.
 
-    def assign(self, places: Iterable[Place]) -> None:
+    def follows(self, topic: str, partition: int) -> bool:
+        """Whether it would take this partition."""
+        chosen = self._start.partitions
+        return topic in self.topics and (chosen is None or partition in chosen)
+
+    def assign(self, places: Iterable[Place], start: Start | None = None) -> None:
         """Take those of `places` that are not held yet."""
         for place in places:
             if place not in self._readings:
-                self._readings[place] = self._begin(place)
+                self._readings[place] = self._begin(place, self._start if start is None else start)
                 self._assigned.append(place)
                 self._told_caught_up = False
         self.wake()
@@ -116,6 +122,18 @@ class LocalSubscription:
 
     # What the subscriber calls.
 
+    def add(self, start: Start) -> None:
+        """See the port."""
+        self._check_chosen()
+        if start.at == "time" and start.time is None:
+            raise ValueError("Start(at='time') needs a time")
+        self.assign(((topic, partition) for topic in self.topics for partition in start.partitions or ()), start)
+
+    def drop(self, partitions: Collection[int]) -> None:
+        """See the port."""
+        self._check_chosen()
+        self.revoke_all_but([place for place in self._readings if place[1] not in partitions])
+
     def __aiter__(self) -> AsyncIterator[Batch]:
         return self
 
@@ -150,22 +168,26 @@ class LocalSubscription:
 
     # Inside.
 
-    def _begin(self, place: Place) -> _Reading:
+    def _check_chosen(self) -> None:
+        if self.group is not None or self._start.partitions is None:
+            raise ValueError("only subscriptions that began with chosen partitions, without a group, may change them")
+
+    def _begin(self, place: Place, start: Start) -> _Reading:
         end = self._board.end(place)
         if self.group is not None:
-            return _Reading(target=end)
-        return self._by_start(place, end)
+            return _Reading(start, target=end)
+        return self._by_start(place, start, end)
 
-    def _by_start(self, place: Place, end: int) -> _Reading:
-        match self._start.at:
+    def _by_start(self, place: Place, start: Start, end: int) -> _Reading:
+        match start.at:
             case "end":
-                return _Reading(target=end, offset=end, live=end >= self._board.end(place))
+                return _Reading(start, target=end, offset=end, live=end >= self._board.end(place))
             case "beginning":
-                return _Reading(target=end, offset=0)
+                return _Reading(start, target=end, offset=0)
             case "newest_per_key":
-                return _Reading(target=end, offset=0, newest=True)
+                return _Reading(start, target=end, offset=0, newest=True)
             case "time":
-                return _Reading(target=end)
+                return _Reading(start, target=end)
 
     async def _find_offsets(self) -> None:
         """Where each new place begins: at the group's offset, else where `Start` says."""
@@ -177,9 +199,9 @@ class LocalSubscription:
             if place in committed:
                 reading.offset = committed[place]
                 continue
-            begun = self._by_start(place, reading.target)
-            if begun.offset is None and self._start.time is not None:
-                begun.offset = await self._store.offset_at(place, self._start.time)
+            begun = self._by_start(place, reading.start, reading.target)
+            if begun.offset is None and begun.start.time is not None:
+                begun.offset = await self._store.offset_at(place, begun.start.time)
             found[place] = begun.offset or 0
             if self._readings.get(place) is reading:
                 self._readings[place] = begun

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from events.fence import Fence
+from events.clock import SimulatedClock
+from events.fence import Fence, Owners
+from events.log import Position, Record
+from events.types.decisions import OwnershipTaken, WishDecided
+from events.units import Instant
+from events.writer import EventWriter
 
 
 def test_a_fence_never_goes_back() -> None:
@@ -20,3 +25,46 @@ def test_scopes_are_apart() -> None:
     fence.take(0, 9)
     assert fence.allows(1, None)
     assert not fence.allows(0, 8)
+
+
+WRITER = EventWriter("relume/test", SimulatedClock())
+WISH = WishDecided(
+    model="m", uid="u", revision=1, replicas=1, priority=1, reasons=("edge",), snapshot={}, policy={}, memory={}
+)
+
+
+def record(data: object, partition: int, offset: int, epoch: int | None = None) -> Record:
+    envelope = WRITER.envelope(data, epoch=epoch)
+    return Record(Position("relume.decisions", partition, offset), Instant(1.0), envelope)
+
+
+def test_wishes_are_fenced_by_partition() -> None:
+    """A zombie of one partition is refused there; in another one its number says nothing."""
+    owners = Owners()
+    assert owners.admits(record(WISH, 0, 0)), "nobody owns it yet"
+    assert owners.admits(record(OwnershipTaken(partition=0, owner="a"), 0, 1))
+    assert owners.admits(record(WISH, 0, 2, epoch=1))
+    assert owners.admits(record(OwnershipTaken(partition=0, owner="b"), 0, 3))
+    assert not owners.admits(record(WISH, 0, 4, epoch=1))
+    assert not owners.admits(record(WISH, 0, 5))
+    assert owners.admits(record(WISH, 0, 6, epoch=3))
+    assert owners.admits(record(WISH, 1, 4, epoch=1))
+    assert owners.refused == 2
+
+
+def test_an_ownership_of_another_partition_is_no_epoch() -> None:
+    """Of a stray, or of one who made it up: the partition that it stands in stays whose it was."""
+    owners = Owners()
+    assert owners.admits(record(OwnershipTaken(partition=0, owner="a"), 0, 1))
+    assert not owners.admits(record(OwnershipTaken(partition=5, owner="b"), 0, 2))
+    assert owners.admits(record(WISH, 0, 3, epoch=1))
+
+
+def test_an_epoch_is_proved_by_what_was_written_under_it() -> None:
+    """The record that took it may be compacted away; and no epoch lies in the future."""
+    owners = Owners()
+    assert owners.admits(record(WISH, 0, 9, epoch=8))
+    assert not owners.admits(record(WISH, 0, 10, epoch=3))
+    assert not owners.admits(record(WISH, 0, 11, epoch=11))
+    owners.forget(0)
+    assert owners.admits(record(WISH, 0, 10, epoch=3))

@@ -28,3 +28,12 @@ def test_partition_of() -> None:
     assert partition_of("foobar", 1) == 0
     assert partition_of("foobar", 7) == (-790332482 & 0x7FFFFFFF) % 7
     assert {partition_of(f"model/{n}", 8) for n in range(200)} == set(range(8))
+
+
+def test_ownership_names_its_partition() -> None:
+    """Whatever the number of partitions; what only looks like it is hashed as any key."""
+    assert [partition_of(f"ownership/{number}", 12) for number in (0, 3, 11, 12)] == [0, 3, 11, 0]
+    assert partition_of("ownership/3", 1) == 0
+    assert partition_of("ownership/" + "9" * 5000, 7) in range(7)
+    for key in ("ownership/", "ownership/a", "ownership/-1"):
+        assert partition_of(key, 1000) == (murmur2(key.encode()) & 0x7FFFFFFF) % 1000

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka.cluster import ClusterMetadata
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.errors import AuthorizationError, KafkaError, SaslAuthenticationFailedError
 from kafka.net.compat import KafkaNetClient
@@ -69,10 +70,36 @@ def make_consumer(settings: KafkaSettings) -> KafkaConsumer:
     return _make(KafkaConsumer, settings.consuming())
 
 
-def make_member(settings: KafkaSettings, group: str) -> KafkaConsumer:
-    """Connect; to become a member of a group, subscribe."""
-    cooperative = {"partition_assignment_strategy": [CooperativeStickyAssignor]}
+def make_member(settings: KafkaSettings, group: str, chosen: Collection[int] | None) -> KafkaConsumer:
+    """Connect; to become a member of a group, subscribe. `chosen`: the partitions that are shared out; None: all."""
+    cooperative = {"partition_assignment_strategy": [_Assignor(chosen)]}
     return _make(KafkaConsumer, settings.grouping(group) | cooperative)
+
+
+class _Assignor(CooperativeStickyAssignor):  # type: ignore[misc]  # kafka-python has no types
+    """Deals some partitions of each topic only. Where it is one, it stays with who has it until that member leaves."""
+
+    def __init__(self, chosen: Collection[int] | None) -> None:
+        super().__init__()
+        self._chosen = None if chosen is None else frozenset(chosen)
+
+    def assign(self, cluster: ClusterMetadata, members: object) -> object:
+        return super().assign(cluster if self._chosen is None else _Part(cluster, self._chosen), members)
+
+
+class _Part:
+    """What an assignor asks of the cluster, answered for some partitions only."""
+
+    def __init__(self, cluster: ClusterMetadata, chosen: frozenset[int]) -> None:
+        self._cluster = cluster
+        self._chosen = chosen
+
+    def topics(self) -> object:
+        return self._cluster.topics()
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        found = self._cluster.partitions_for_topic(topic)
+        return None if found is None else found & self._chosen
 
 
 def make_admin(settings: KafkaSettings) -> KafkaAdminClient:

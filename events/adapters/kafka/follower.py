@@ -50,6 +50,12 @@ class Plan:
     start: Start
     group: str | None = None
 
+    @property
+    def places(self) -> list[Place]:
+        """All that is followed at first, or shared out in the group."""
+        chosen = self.start.partitions
+        return [one for one in topic_places(self.topics, self.partitions) if chosen is None or one[1] in chosen]
+
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
@@ -72,7 +78,7 @@ class Follower(abc.ABC):
         self._plan = plan
         self._opener = opener
         self._deliver = deliver
-        self._places = topic_places(plan.topics, plan.partitions)
+        self._places = plan.places
         self._ends: dict[Place, int] = {}
         self._begins: dict[Place, int] = {}
         self._positions: dict[Place, int] = {}

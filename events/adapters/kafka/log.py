@@ -27,8 +27,9 @@ from typing import Self
 
 from events.adapters.counters import Counters
 from events.adapters.kafka.appends import Appends
+from events.adapters.kafka.chosen import ChosenFollower
 from events.adapters.kafka.client import Admin, quieten
-from events.adapters.kafka.follower import AllFollower, Plan
+from events.adapters.kafka.follower import AllFollower, Follower, Plan
 from events.adapters.kafka.member import Member
 from events.adapters.kafka.opening import Opener, Reading
 from events.adapters.kafka.places import lags, spans, topic_places
@@ -217,8 +218,7 @@ class KafkaEventLog:
 
     def _follow(self, plan: Plan, opener: Opener) -> KafkaSubscription:
         subscription = KafkaSubscription(plan.topics, plan.group, self._subscriptions.discard)
-        make = AllFollower if plan.group is None else Member
-        follower = make(self._settings, self._admin, plan, opener, subscription.deliver)
+        follower = _follower_of(plan)(self._settings, self._admin, plan, opener, subscription.deliver)
         self._check_open().gate(follower.begun)
         self._subscriptions.add(subscription)
         subscription.follow(follower)
@@ -247,3 +247,9 @@ class KafkaEventLog:
         self._remade += outcome.remade
         if self._appends is not None:
             self._appends.resolve(outcome.answers)
+
+
+def _follower_of(plan: Plan) -> type[Follower]:
+    if plan.group is not None:
+        return Member
+    return AllFollower if plan.start.partitions is None else ChosenFollower

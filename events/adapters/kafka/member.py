@@ -44,6 +44,9 @@ PASS_EVERY: Final = 2.0
 JOINING: Final = 40.0
 """Seconds that joining may take: a rebalance waits for other members for 30 s at most (`max_poll_interval_ms`)."""
 
+SETTLED: Final = 0.3
+"""Seconds for which a member has been stable without a partition before it says that it has none."""
+
 _REBALANCING = (CommitFailedError, RebalanceInProgressError, IllegalGenerationError, UnknownMemberIdError)
 
 
@@ -88,7 +91,7 @@ class Member(Follower):
         self._waiting: deque[_Commit] = deque()
         self._progress: dict[Place, _Progress] = {}
         self._clock = SystemClock()
-        self._stable_at = self._clock.now()
+        self._stable_at = self._stable_since = self._clock.now()
         self._pass_at = self._stable_at + PASS_EVERY
 
     def commit(self, offsets: Mapping[Place, int]) -> Future[None]:
@@ -114,7 +117,7 @@ class Member(Follower):
     def _session(self) -> None:
         assert self._plan.group is not None
         listener = _Listener()
-        consumer = make_member(self._settings, self._plan.group)
+        consumer = make_member(self._settings, self._plan.group, self._plan.start.partitions)
         try:
             self._know_topics(consumer)
             consumer.subscribe(list(self._plan.topics), listener=listener)
@@ -144,7 +147,12 @@ class Member(Follower):
         now = self._clock.now()
         if consumer.group_metadata().state == MemberState.STABLE:
             self._stable_at = now
-        elif now - self._stable_at > JOINING:
+            if not self._progress and not self._told_caught_up and now - self._stable_since > SETTLED:
+                self._told_caught_up = True  # of nothing: others have all there is, or it comes in the next round
+                self._send(Delivery(caught_up=True))
+            return
+        self._stable_since = now
+        if now - self._stable_at > JOINING:
             self._stable_at = now
             raise KafkaTimeoutError(f"not a stable member of {self._plan.group} for {JOINING:.0f} s")
 

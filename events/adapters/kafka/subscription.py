@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Final
 
+from events.adapters.kafka.chosen import ChosenFollower
 from events.adapters.kafka.follower import Delivery, Follower
 from events.adapters.kafka.member import Member
 from events.adapters.store import Place
-from events.log import Batch, LogClosed, Position, Record
+from events.log import Batch, LogClosed, Position, Record, Start
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,8 @@ class KafkaSubscription:
         self._follower: Follower | None = None
         self._deliveries: deque[Delivery] = deque()
         self._held: set[Place] = set()
+        self._leaving: Counter[Place] = Counter()
+        """Places that were dropped, and how often the thread has still to say so."""
         self._closed = False
         self._waiting: asyncio.Future[None] | None = None
 
@@ -56,6 +59,20 @@ class KafkaSubscription:
             finally:
                 self._waiting = None
         raise StopAsyncIteration
+
+    def add(self, start: Start) -> None:
+        """See the port."""
+        if start.at == "time" and start.time is None:
+            raise ValueError("Start(at='time') needs a time")
+        self._chosen().add(start)
+
+    def drop(self, partitions: Collection[int]) -> None:
+        """See the port."""
+        self._chosen().drop(partitions)
+        gone = {(topic, partition) for topic in self.topics for partition in partitions}
+        self._leaving.update(gone)
+        self._held -= gone
+        self._drop_revoked()
 
     async def commit(self, positions: Sequence[Position]) -> None:
         """See the port. Also raises LogUnavailable, when the brokers did not take it in time: it may count or not."""
@@ -95,12 +112,19 @@ class KafkaSubscription:
     def _take(self, delivery: Delivery) -> None:
         if self._closed:
             return
-        self._held.update(delivery.assigned)
+        self._held.update(place for place in delivery.assigned if not self._leaving[place])
         self._held.difference_update(delivery.revoked)
-        if delivery.revoked:
-            self._drop_revoked()
         self._deliveries.append(delivery)
+        if delivery.revoked or self._leaving:
+            self._drop_revoked()
+            self._leaving = +(self._leaving - Counter(delivery.revoked))
         self._wake()
+
+    def _chosen(self) -> ChosenFollower:
+        if not isinstance(self._follower, ChosenFollower):
+            text = "only subscriptions that began with chosen partitions, without a group, may change them"
+            raise ValueError(text)  # noqa: TRY004 - wrong use, as with the other logs
+        return self._follower
 
     def _drop_revoked(self) -> None:
         """What waits of places that are gone is their new owner's."""
@@ -108,7 +132,8 @@ class KafkaSubscription:
         for delivery in self._deliveries:
             records = tuple(record for record in delivery.records if _place(record) in self._held)
             self._took(len(delivery.records) - len(records))
-            kept.append(Delivery(records, delivery.assigned, delivery.revoked, delivery.caught_up))
+            assigned = tuple(place for place in delivery.assigned if place in self._held)
+            kept.append(Delivery(records, assigned, delivery.revoked, delivery.caught_up))
         self._deliveries = kept
 
     def _batch(self, delivery: Delivery) -> Batch:
