@@ -7,6 +7,7 @@ import contextlib
 import functools
 import threading
 import uuid
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -54,7 +55,8 @@ def make(role: Role, settings: Settings, log: OpenLog, clock: Clock, folder: Dat
         case Role.AUTOSCALER:
             return Made((InBackground(AutoscalerPart(log, clock, owner)),), admin, endpoints)
         case Role.CLUSTER:
-            how = ClusterHow(owner, local_settings(settings), Seconds(settings.drain_bound))
+            local = replace(local_settings(settings), adopt_within=Seconds(settings.adopt_within))
+            how = ClusterHow(owner, local, Seconds(settings.drain_bound))
             cluster = ClusterPart(log, clock, _awaited(settings.data_dir), how)
             return Made((InBackground(cluster),), admin, endpoints, logs=cluster, folder_taken=cluster.folder_taken)
         case Role.ALL:

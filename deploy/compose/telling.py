@@ -86,7 +86,7 @@ def _levels(entry: ModelBoard | None, now: Instant, but: str) -> Levels:
 
 
 class LogsElsewhere:
-    """For a process that runs no replicas: their output is with the process that does. Both calls raise ProblemError."""
+    """For a process that runs no replicas: their output is with the process that does. Both raise ProblemError."""
 
     async def tail(self, replica: str, lines: int) -> Sequence[str] | None:  # noqa: ARG002 - the port's shape
         """See `deploy.api.ports.ReplicaLogs`."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from deploy.local.addresses import Ports
+from deploy.local.adopting import Survivor, survivors
 from deploy.local.alarms import Alarms
 from deploy.local.care import Care
 from deploy.local.cores import Cores, own_cores
@@ -48,6 +49,8 @@ LAST_WORDS: Final = Seconds(3.0)
 CLEAR_AWAY: Final = Seconds(15.0)
 """At the end: for processes that were killed to be gone, beyond the grace. The kernel may hold one in a driver."""
 START_PLACES_A_CORE: Final = 4
+KILLED_WITHIN: Final = 5.0
+"""At the start: seconds for processes of an earlier run to be gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class ClusterStats:
     dropped_news: int = 0
     failed_appends: int = 0
     stale_killed: int = 0
+    adopted: int = 0
 
 
 class LocalCluster:
@@ -81,6 +85,7 @@ class LocalCluster:
         self._publisher = Publisher(log, writer, clock, self._state)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stale_killed = 0
+        self._adopted = 0
         self._caught_up = asyncio.Event()
         self._wired = False
         self._cards: CardsObserved | None = None
@@ -95,7 +100,10 @@ class LocalCluster:
         Raises StaleProcessesRemain, InventoryFailed, LogUnavailable, LogClosed.
         """
         self._broken = asyncio.get_running_loop().create_future()
-        stale = await asyncio.to_thread(kill_marked, self._folder.mark)
+        found: Mapping[str, Survivor] = {}
+        if self._settings.adopt_within > 0:
+            found = await survivors(self._event_log, self._folder, self._settings.node)
+        stale = await asyncio.to_thread(kill_marked, self._folder.mark, None, KILLED_WITHIN, found.keys())
         self._stale_killed = len(stale)
         if stale:
             _log.warning(
@@ -106,6 +114,7 @@ class LocalCluster:
         self._wire(self._cards)
         async for record in self._event_log.read(Query(topic=Topic.MODELS)):
             self._view.fold(record)  # all revisions that are still known, not only the newest
+        await self._adopt(found)
         self._spawn(self._publisher.run())
         self._follow((Topic.PHASES,), Start(at="end"), self._take_news)
         self._follow((Topic.MODELS, Topic.GRANTS), Start(at="newest_per_key"), self._take_states)
@@ -131,6 +140,17 @@ class LocalCluster:
         self._wired = True
         self._reconciler = Reconciler(tools, self._view, self._alarms, self._publisher, self._spawn)
         self._care = Care(self._clock, settings, self._prober, self._reconciler.replicas, self._publisher.news)
+
+    async def _adopt(self, found: Mapping[str, Survivor]) -> None:
+        """Go on with the replicas that outlived an earlier run; those that do not fit what is declared are ended."""
+        for survivor in found.values():
+            if self._reconciler.adopt(survivor):
+                self._adopted += 1
+            else:
+                survivor.process.kill()
+                await survivor.process.wait_gone()
+        if self._adopted:
+            _log.info("took over %d replicas of an earlier run", self._adopted)
 
     async def _take_inventory(self) -> CardsObserved:
         cards = await take_inventory(self._settings.node, self._settings.gpus)
@@ -277,5 +297,5 @@ class LocalCluster:
             starting=sum(replica.state is ReplicaState.STARTING for replica in replicas),
             starts=self._reconciler.starts, failures=self._reconciler.failures,
             refused_grants=self._view.refused_grants, dropped_news=self._publisher.dropped_news,
-            failed_appends=self._publisher.failed_appends, stale_killed=self._stale_killed,
+            failed_appends=self._publisher.failed_appends, stale_killed=self._stale_killed, adopted=self._adopted,
         )  # fmt: skip

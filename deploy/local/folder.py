@@ -5,6 +5,7 @@
     DATA/relume.lock     held (flock) by the running relume; its pid inside
     DATA/events.db…      the event log
     DATA/logs/           REPLICA.log and REPLICA.log.1, at most 5 MiB each
+    DATA/doors/          a socket for each replica of a relume cluster, where the next one takes it over
 
 What relume makes is for its owner alone (0700, 0600). A folder that was there before keeps its permissions, since it
 may be somebody's own; the files in it are owner-only all the same.
@@ -44,6 +45,11 @@ class DataFolder:
     """File descriptor of the lock."""
 
     @property
+    def doors(self) -> Path:
+        """Where the replicas' sockets are."""
+        return self.path / "doors"
+
+    @property
     def mark(self) -> str:
         """How processes name this folder: the same text however the folder was written."""
         return str(self.path)
@@ -80,6 +86,7 @@ def _take(path: Path, how: int) -> DataFolder:
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         logs = real / "logs"
         logs.mkdir(mode=0o700, exist_ok=True)
+        (real / "doors").mkdir(mode=0o700, exist_ok=True)
     except BlockingIOError as error:
         holder = _read_pid(lock)
         os.close(lock)

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from deploy.local.environment import MARK_DATA, MARK_REPLICA
 from deploy.local.stale import StaleProcessesRemain, kill_marked
@@ -54,6 +54,36 @@ class Exit:
 
 
 @dataclass(frozen=True, slots=True)
+class Door:
+    """A socket at which the next relume takes a replica over, for `open_for` seconds after the death of this one."""
+
+    path: Path
+    open_for: float
+
+
+class Shim(Protocol):
+    """What is needed of a shim: a child's pipes, or a connection to one that was another's child."""
+
+    @property
+    def pid(self) -> int:
+        """Its pid."""
+
+    @property
+    def stdout(self) -> asyncio.StreamReader | None:
+        """What it reports."""
+
+    @property
+    def stdin(self) -> asyncio.StreamWriter | None:
+        """The life pipe."""
+
+    def kill(self) -> None:
+        """SIGKILL. ProcessLookupError: it has ended."""
+
+    async def wait(self) -> object:
+        """Return when it has ended."""
+
+
+@dataclass(frozen=True, slots=True)
 class Order:
     """What to start. `env` carries the marks; `cores`: those it may run on (empty: all)."""
 
@@ -66,17 +96,19 @@ class Order:
     orphan_grace: float = 1.0
     niceness: int = 0
     cores: tuple[int, ...] = ()
+    door: Door | None = None
 
     def shim_arguments(self) -> list[str]:
         """The command line of the shim (without Python's)."""
         numbers = [str(self.log_bytes), str(self.grace), str(self.orphan_grace), str(self.niceness)]
-        return [str(self.log_path), *numbers, ",".join(map(str, self.cores)), self.header, *self.argv]
+        door = ["", "0"] if self.door is None else [str(self.door.path), str(self.door.open_for)]
+        return [str(self.log_path), *numbers, ",".join(map(str, self.cores)), *door, self.header, *self.argv]
 
 
 class ReplicaProcess:
     """A running engine under its shim. Made by `start_process`."""
 
-    def __init__(self, order: Order, shim: asyncio.subprocess.Process, pid: int) -> None:
+    def __init__(self, order: Order, shim: Shim, pid: int) -> None:
         self.pid = pid
         self._order = order
         self._shim = shim
@@ -178,13 +210,13 @@ async def start_process(order: Order) -> ReplicaProcess:
     return ReplicaProcess(order, shim, pid)
 
 
-def _say(shim: asyncio.subprocess.Process, word: bytes) -> None:
+def _say(shim: Shim, word: bytes) -> None:
     """Tell the shim, unless it has ended already: uvloop refuses to write to a pipe that is closed."""
     if shim.stdin is not None and not shim.stdin.is_closing():
         shim.stdin.write(word)
 
 
-async def _first_word(shim: asyncio.subprocess.Process, order: Order) -> int:
+async def _first_word(shim: Shim, order: Order) -> int:
     assert shim.stdout is not None
     try:
         async with asyncio.timeout(FIRST_WORD):

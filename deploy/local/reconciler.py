@@ -12,17 +12,18 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from deploy.local import backoff
+from deploy.local.adopting import Survivor
 from deploy.local.alarms import Alarms
 from deploy.local.backoff import Backoff, Failure
 from deploy.local.declared import Declared, Reason
 from deploy.local.plan import Actual, Command, Drain, Start, Stop, TakeBack, plan
 from deploy.local.publisher import Publisher
 from deploy.local.replica import Replica
-from deploy.local.starting import Tools
+from deploy.local.starting import Tools, prepare
 from deploy.local.view import ModelView, View
 from events.envelope import AnyEnvelope
 from events.names import ModelName, ReplicaName
-from events.types.grants import ReplicaGrant
+from events.types.grants import Placement, ReplicaGrant
 from events.types.phases import ReplicaPhaseChanged
 from events.types.replicas import Phase, ReplicasObserved, ReplicaState
 from events.units import Instant, format_duration
@@ -132,9 +133,31 @@ class Reconciler:
             failure = Failure(now, str(Reason.INVALID_SPEC), declared)
             runs.backoffs[key] = backoff.failed(runs.backoffs.get(key, Backoff()), failure, now)
             return
-        replica = Replica(self._tools, declared, grant, self._changed)
-        runs.replicas[replica.name] = replica
         self.starts += 1
+        self._begin(name, Replica(self._tools, declared, grant, self._changed))
+
+    def adopt(self, survivor: Survivor) -> bool:
+        """Go on with a replica that outlived another relume; False when what it was made of is not known any more."""
+        name, status = ModelName(survivor.model), survivor.status
+        view = self._view.models.get(name, ModelView())
+        declared = view.revisions.get(status.revision)
+        if not isinstance(declared, Declared) or view.uid != status.uid:
+            return False
+        grant = ReplicaGrant(
+            replica=status.replica, revision=status.revision, resources=status.resources,
+            placement=Placement(node=status.node, gpus=status.gpus),
+        )  # fmt: skip
+        try:
+            prepared = prepare(self._tools, declared, grant, int(status.address.rpartition(":")[2]))
+        except ValueError:
+            return False
+        replica = Replica(self._tools, declared, grant, self._changed)
+        replica.take_over(status, survivor.process, prepared)
+        self._begin(name, replica)
+        return True
+
+    def _begin(self, name: ModelName, replica: Replica) -> None:
+        self._runs.setdefault(name, _Runs()).replicas[replica.name] = replica
         life = self._spawn(self._live(replica))
         self._lives.add(life)
         life.add_done_callback(self._lives.discard)

@@ -65,11 +65,21 @@ class Replica:
         self._listens = False
         self._tools = tools
         self._changed = changed
-        self._spawning: asyncio.Task[ReplicaProcess] | None = None
+        self._spawning: asyncio.Future[ReplicaProcess] | None = None
         self._ordered: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         self._log = log_path(tools.folder.logs, grant.replica)
         self._progress: Progress | None = None
         tools.cores.take(self.name, grant.resources.cpu if tools.settings.pin_cores else 0.0)
+
+    def take_over(self, status: ReplicaStatus, process: ReplicaProcess, prepared: Prepared) -> None:
+        """It is another relume's, and serves: it goes on as it was. Call it before `live`."""
+        self.state, self.spans = status.state, status.phases
+        self.created_at, self.ready_at = Instant(status.created_at or self.created_at), _instant(status.ready_at)
+        self.draining_since = self._tools.clock.now() if status.state is ReplicaState.DRAINING else None
+        self.process, self._prepared = process, prepared
+        self._spawning = asyncio.get_running_loop().create_future()
+        self._spawning.set_result(process)
+        self._changed(self)
 
     # What the cluster orders.
 
@@ -116,13 +126,14 @@ class Replica:
 
     async def _run(self) -> Verdict:
         """Start, be ready, end by itself."""
-        try:
-            self.process = await Start(self._tools, self.declared, self.grant, self).run()
-        except StartFailed as failed:
-            return Verdict(failed.reason, failed.message)
-        self._close_phase()
-        self.ready_at = self._tools.clock.now()
-        self._move(ReplicaEvent.ANSWERED)
+        if self.process is None:
+            try:
+                self.process = await Start(self._tools, self.declared, self.grant, self).run()
+            except StartFailed as failed:
+                return Verdict(failed.reason, failed.message)
+            self._close_phase()
+            self.ready_at = self._tools.clock.now()
+            self._move(ReplicaEvent.ANSWERED)
         exit_ = await self.process.wait_exit()
         if self.drained:
             return Verdict(None, f"drained, and ended by itself ({exit_})")
@@ -249,6 +260,10 @@ class Replica:
             busy_path=abilities.busy_path if abilities else "",
             reason=str(verdict.reason or "") if verdict else "", message=verdict.message if verdict else "",
         )  # fmt: skip
+
+
+def _instant(at: float | None) -> Instant | None:
+    return None if at is None else Instant(at)
 
 
 def _verdict_of(running: asyncio.Task[Verdict], name: str) -> Verdict:

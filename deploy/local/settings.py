@@ -28,6 +28,8 @@ class LocalSettings:
     """SIGTERM to SIGKILL when a replica is stopped."""
     orphan_grace: Seconds = Seconds(1.0)
     """The same when relume itself is dead: nobody is left to read what the engine still says."""
+    adopt_within: Seconds = Seconds(0.0)
+    """How long replicas serve on when relume is dead, for the next one to take them over; 0: they end with it."""
     start_deadline: StartDeadline = field(default_factory=StartDeadline)
     start_places: int | None = None
     """Starts at the same time; None: four a core. More wait in the phase `place`."""

@@ -1,10 +1,12 @@
 """The parent of one engine: it outlives nothing and leaves nothing behind.
 
-Started as ``python -I -S shim.py LOG LOG_BYTES GRACE ORPHAN_GRACE NICE CORES HEADER ARGV...`` with the engine's
-environment as its own. Standard library only, few imports: this is on the path of every cold start.
+Started as ``python -I -S shim.py LOG LOG_BYTES GRACE ORPHAN_GRACE NICE CORES DOOR DOOR_OPEN HEADER ARGV...`` with the
+engine's environment as its own. Standard library only, few imports: this is on the path of every cold start.
 
 * Standard input is the *life pipe*: ``t`` asks the engine's processes to end (SIGTERM, after GRACE seconds SIGKILL),
   ``k`` kills them at once, end of file (relume is dead, however it died) is ``t`` with ORPHAN_GRACE.
+* With a DOOR (the path of a socket) the engine serves on after that: for DOOR_OPEN seconds the next relume may connect,
+  and that connection then is life pipe and report in one. It hears ``adopted ENGINE SHIM`` first.
 * Standard output says what happened, a line each: ``pid N``, ``error ERRNO TEXT``, ``exit CODE``, ``signal NUMBER``,
   and ``gone`` once no process of the engine is left.
 * The engine's output goes to LOG; at LOG_BYTES it becomes ``LOG.1`` and starts anew.
@@ -16,7 +18,7 @@ only, and it looks at its own parent when it gets one. Elsewhere the group is wh
 relume looks for the rest. Timers are the kernel's (setitimer): the shim reads no clock.
 """
 
-# ruff: noqa: PTH105, PTH123, PTH208 - pathlib costs as much start-up time as all other imports together
+# ruff: noqa: PTH105, PTH108, PTH123, PTH208 - pathlib costs as much start-up time as all other imports together
 
 from __future__ import annotations
 
@@ -151,14 +153,50 @@ def send(pid: int, number: int, *, group: bool = False) -> bool:
     return True
 
 
+class Door:
+    """Where another relume takes this replica over. `open_for` 0: there is none."""
+
+    def __init__(self, path: str, open_for: float) -> None:
+        self.path = path
+        self.open_for = open_for
+        self.listening = None
+        if open_for > 0:
+            import socket  # noqa: PLC0415 - some milliseconds that only who has a door pays
+
+            self.listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self.close()
+            folder, _, name = path.rpartition("/")
+            # A socket's address may have 107 bytes, and folders are deep.
+            at = os.open(folder or ".", os.O_RDONLY)
+            self.listening.bind(f"/proc/self/fd/{at}/{name}" if LINUX else path)
+            os.close(at)
+            self.listening.listen(4)
+
+    def accept(self) -> None:
+        """The connection that waits becomes life pipe and report."""
+        assert self.listening is not None
+        connection, _ = self.listening.accept()
+        os.dup2(connection.fileno(), LIFE)
+        os.dup2(connection.fileno(), REPORT)
+        connection.close()
+
+    def close(self) -> None:
+        """Nobody comes any more."""
+        try:
+            os.unlink(self.path)
+        except OSError:
+            return  # it was not there
+
+
 class Shim:
     """Waits for the life pipe, the engine's output, its children and its timer; ends when all are gone."""
 
-    def __init__(self, engine: int, output: int, log: Log, graces: tuple[float, float]) -> None:
+    def __init__(self, engine: int, output: int, log: Log, graces: tuple[float, float], door: Door) -> None:
         self.engine = engine
         self.output = output
         self.log = log
         self.grace, self.orphan_grace = graces
+        self.door = door
         self.parent = os.getppid()
         self.life_open = True
         self.engine_ended = False
@@ -196,20 +234,39 @@ class Shim:
         said = os.read(LIFE, 64)
         if not said:
             self.life_open = False
-            self.stop(self.orphan_grace)
+            if self.door.listening is None or self.stopping:
+                self.stop(self.orphan_grace)
+            else:
+                signal.setitimer(signal.ITIMER_REAL, self.door.open_for)
         elif b"k" in said:
             self.kill()
         else:
             self.stop(self.grace)
 
+    def hear_door(self) -> None:
+        """Another relume takes over."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        self.door.accept()
+        self.life_open = True
+        report(f"adopted {self.engine} {os.getpid()}")
+
+    def heard(self) -> set[int]:
+        """Who may tell us what to do: relume, else, while the engine serves on without one, whoever is at the door."""
+        if self.life_open:
+            return {LIFE}
+        return set() if self.stopping or self.door.listening is None else {self.door.listening.fileno()}
+
     def hear_signals(self, numbers: bytes) -> None:
         """Act on what the kernel sent."""
         for number in numbers:
             if number == signal.SIGALRM:
-                self.kill()
+                if self.heard() and not self.life_open:  # nobody came
+                    self.stop(self.orphan_grace)
+                else:
+                    self.kill()
             elif number == signal.SIGTERM:
                 self.stop(self.grace)
-            elif number == signal.SIGUSR1 and os.getppid() != self.parent:
+            elif number == signal.SIGUSR1 and self.door.listening is None and os.getppid() != self.parent:
                 self.stop(self.orphan_grace)
 
     def reap(self) -> bool:
@@ -249,20 +306,22 @@ class Shim:
     def run(self, signals: int) -> None:
         """Until all are gone."""
         output = self.output
-        watched = {LIFE, output, signals}
+        watched = {output, signals}
         while not self.reap():
-            if not self.life_open:
-                watched.discard(LIFE)
+            heard = self.heard()
             # where we are no subreaper nobody tells when the rest of the group is gone
             patience = RESCAN if self.engine_ended and not LINUX else None
-            ready = select.select(list(watched), [], [], patience)[0]
+            ready = select.select([*watched, *heard], [], [], patience)[0]
             if output in ready and not self.copy_output():
                 watched.discard(output)
             if signals in ready:
                 self.hear_signals(os.read(signals, 256))
             if LIFE in ready:
                 self.hear_life()
+            elif heard & set(ready):
+                self.hear_door()
         self.copy_rest()
+        self.door.close()
 
 
 def listen_to_signals() -> int:
@@ -279,7 +338,7 @@ def listen_to_signals() -> int:
 
 def main(arguments: list[str]) -> int:
     """Start the engine, watch it, and return when nothing of it is left."""
-    path, log_bytes, grace, orphan_grace, niceness, cores, header, *argv = arguments
+    path, log_bytes, grace, orphan_grace, niceness, cores, door_path, door_open, header, *argv = arguments
     signals = listen_to_signals()
     prctl(PR_SET_PDEATHSIG, signal.SIGUSR1)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -288,13 +347,14 @@ def main(arguments: list[str]) -> int:
     try:
         log = Log(path, int(log_bytes))
         log.write(header.encode(errors="replace") + b"\n")
+        door = Door(door_path, float(door_open))
         engine = run_engine(argv, engine_output, int(niceness), cores)
     except OSError as error:
         report(f"error {error.errno or 0} {error.strerror}")
         report("gone")
         return 1
     os.close(engine_output)
-    shim = Shim(engine, output, log, (float(grace), float(orphan_grace)))
+    shim = Shim(engine, output, log, (float(grace), float(orphan_grace)), door)
     try:
         report(f"pid {engine}")
         shim.run(signals)

@@ -7,7 +7,7 @@ asked for: a person may well have RELUME_DATA_DIR set in the shell that runs `re
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import psutil
@@ -52,8 +52,12 @@ def _environment(process: psutil.Process) -> dict[str, str]:
         return {}
 
 
-def kill_marked(data_dir: str, replica: str | None = None, bound: float = 5.0) -> list[Marked]:
+def kill_marked(
+    data_dir: str, replica: str | None = None, bound: float = 5.0, spared: Collection[str] = ()
+) -> list[Marked]:
     """Kill them all and wait until they are gone. Returns who was killed. Blocking: call it in a thread.
+
+    Processes of the `spared` replicas go on.
 
     Looks again until none is found, since one that forks may slip through. Raises StaleProcessesRemain when some are
     still there after about `bound` seconds.
@@ -61,7 +65,7 @@ def kill_marked(data_dir: str, replica: str | None = None, bound: float = 5.0) -
     killed: list[Marked] = []
     rounds = 10
     for _ in range(rounds):
-        processes = find_marked(data_dir, replica)
+        processes = _without(find_marked(data_dir, replica), spared)
         if not processes:
             return killed
         killed += [Marked(process.pid, _environment(process).get(MARK_REPLICA, "")) for process in processes]
@@ -71,7 +75,11 @@ def kill_marked(data_dir: str, replica: str | None = None, bound: float = 5.0) -
             except psutil.Error:
                 continue  # it ended meanwhile, or the next round says that it cannot be killed
         psutil.wait_procs(processes, timeout=bound / rounds)
-    remaining = find_marked(data_dir, replica)
+    remaining = _without(find_marked(data_dir, replica), spared)
     if remaining:
         raise StaleProcessesRemain([Marked(one.pid, _environment(one).get(MARK_REPLICA, "")) for one in remaining])
     return killed
+
+
+def _without(processes: Sequence[psutil.Process], spared: Collection[str]) -> list[psutil.Process]:
+    return [process for process in processes if _environment(process).get(MARK_REPLICA, "") not in spared]

@@ -16,7 +16,7 @@ from deploy.local.environment import Marks, child_environment
 from deploy.local.folder import DataFolder
 from deploy.local.logs import RUN_MARK, log_path, tail
 from deploy.local.places import Places
-from deploy.local.process import CannotStart, Exit, Order, ReplicaProcess, start_process
+from deploy.local.process import CannotStart, Door, Exit, Order, ReplicaProcess, start_process
 from deploy.local.settings import LocalSettings
 from events.clock import Clock
 from events.names import ReplicaName
@@ -101,6 +101,17 @@ class Listener(Protocol):
         """An engine is about to run: it must be cleared away whatever happens to this start."""
 
 
+def prepare(tools: Tools, declared: Declared, grant: ReplicaGrant, port: int) -> Prepared:
+    """How a replica is run on a port, and looked at. Raises ValueError for options that are wrong."""
+    engine = tools.engine_for(declared.engine)
+    wanted = LaunchRequest(
+        model=declared.model, replica=ReplicaName(grant.replica), host=tools.settings.host, port=port,
+        slots=declared.slots, weights=declared.weights, cpu=grant.resources.cpu, gpus=grant.placement.gpus,
+        options=declared.options,
+    )  # fmt: skip
+    return Prepared(wanted, engine.launch(wanted), engine.probe(wanted), engine.abilities(wanted))
+
+
 class Start:
     """A start of one replica. `run` returns when it is ready."""
 
@@ -158,16 +169,8 @@ class Start:
         return await asyncio.gather(self._warm_up(prepared), self._compare_slots(prepared, answers))
 
     def _prepare(self) -> Prepared:
-        declared, grant, settings = self._declared, self._grant, self._tools.settings
-        engine = self._tools.engine_for(declared.engine)
         try:
-            port = self._tools.ports.choose()
-            wanted = LaunchRequest(
-                model=declared.model, replica=ReplicaName(grant.replica), host=settings.host, port=port,
-                slots=declared.slots, weights=declared.weights, cpu=grant.resources.cpu, gpus=grant.placement.gpus,
-                options=declared.options,
-            )  # fmt: skip
-            return Prepared(wanted, engine.launch(wanted), engine.probe(wanted), engine.abilities(wanted))
+            return prepare(self._tools, self._declared, self._grant, self._tools.ports.choose())
         except NoFreePort as error:
             raise StartFailed(Reason.CANNOT_START, str(error)) from error
         except ValueError as error:  # pydantic's is one too
@@ -202,7 +205,12 @@ class Start:
             orphan_grace=tools.settings.orphan_grace,
             niceness=tools.settings.niceness,
             cores=tools.cores.of(grant.replica),
+            door=self._door(),
         )
+
+    def _door(self) -> Door | None:
+        within = self._tools.settings.adopt_within
+        return Door(self._tools.folder.doors / self._grant.replica, within) if within > 0 else None
 
     async def _warm_up(self, prepared: Prepared) -> str:
         bound = self._tools.settings.warmup_bound
