@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from math import ceil
@@ -180,6 +180,14 @@ class Autoscaler:
         if view is None or view.declared is None or snapshot is None:
             return None
         return ModelReport(snapshot, view.declared.policy, view.last, view.wish)
+
+    def signalled(self) -> Iterator[tuple[str, ScalingPolicy]]:
+        """The models that are decided here and declare signals, with their policies."""
+        if self.deciding:
+            for view in self._fold.models.values():
+                declared = view.declared
+                if declared is not None and declared.policy.signals and not declared.deleted:
+                    yield view.model, declared.policy
 
     def statistics(self) -> Statistics:
         """Counts since the start."""

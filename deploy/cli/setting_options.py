@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 import click
 from pydantic_core import PydanticUndefined
@@ -12,6 +12,11 @@ from deploy.settings.settings import Settings, SettingsRefused, flag, load_setti
 from events.units import write_duration, write_quantity
 
 Function = Callable[..., Any]
+
+KAFKA_OPTIONS: Final = tuple(
+    name for name in Settings.model_fields if name.startswith("kafka_") and name != "kafka_clusters"
+)
+"""How the event log on Kafka is reached."""
 
 
 def setting_options(names: Iterable[str]) -> Callable[[Function], Function]:

@@ -12,13 +12,13 @@ from deploy.cli.commands import Lazy, LazyGroup, command
 from deploy.cli.failing import Refused
 from deploy.cli.options import output
 from deploy.cli.output import number, say, show_json, show_table
-from deploy.cli.setting_options import setting_options, settings_given
+from deploy.cli.setting_options import KAFKA_OPTIONS, setting_options, settings_given
 from deploy.compose import topics as looking
 from deploy.settings.events_url import KafkaEvents
 from deploy.settings.settings import Settings, SettingsRefused
 from events.log import EventLogError
 
-_OPTIONS: Final = ("events", *(name for name in Settings.model_fields if name.startswith("kafka_")))
+_OPTIONS: Final = ("events", *KAFKA_OPTIONS)
 
 topics = LazyGroup(
     name="topics",

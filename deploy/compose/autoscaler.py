@@ -1,4 +1,4 @@
-"""The autoscaler as a part."""
+"""The autoscaler as a part, with the measuring of the lags that its models follow."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from autoscaler.loop import Autoscaler
+from autoscaler.measuring import Measuring
+from autoscaler.ports import LagReader
 from autoscaler.settings import AutoscalerSettings
 from deploy.api.ports import Reading
 from deploy.compose.part import readings
@@ -25,14 +27,18 @@ READ_BACK: Final = 10.0
 class AutoscalerPart:
     """The autoscaler of one process, which calls itself `owner` in the log."""
 
-    def __init__(self, log: EventLog, clock: Clock, owner: str) -> None:
+    def __init__(self, log: EventLog, clock: Clock, owner: str, lags: LagReader) -> None:
         writer = EventWriter(f"relume/autoscaler/{owner}", clock)
         self.autoscaler = Autoscaler(log, clock, writer, AutoscalerSettings(owner=owner))
+        teller = EventWriter(f"relume/signals/{owner}", clock)
+        self._measuring = Measuring(self.autoscaler.signalled, lags, log.offer, clock, teller)
+        self._measures: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """See `Part.start`. In one process replicas of an earlier run are started after this: the wish for them may be
         about to fall, which past demand tells; so it is waited for, within `READ_BACK`."""
         await self.autoscaler.start()
+        self._measures = asyncio.create_task(self._measuring.run(), name="signals")
         try:
             async with asyncio.timeout(READ_BACK):
                 await self.autoscaler.wait_history_read()
@@ -41,10 +47,21 @@ class AutoscalerPart:
 
     async def wait(self) -> None:
         """See `Part.wait`."""
-        await self.autoscaler.wait()
+        assert self._measures is not None, "start it first"
+        decides = asyncio.ensure_future(self.autoscaler.wait())
+        try:
+            await asyncio.wait({decides, self._measures}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (decides, self._measures):
+                if task.done():
+                    await task
+        finally:
+            decides.cancel()
 
     async def stop(self, bound: Seconds) -> None:  # noqa: ARG002 - what it has recorded stands; nothing is to finish
         """See `Part.stop`."""
+        if self._measures is not None:
+            self._measures.cancel()
+            await asyncio.gather(self._measures, return_exceptions=True)
         await self.autoscaler.close()
 
     def missing(self) -> Sequence[str]:
@@ -54,3 +71,4 @@ class AutoscalerPart:
     def read(self) -> Iterable[Reading]:
         """See `Part.read`."""
         yield from readings("autoscaler", self.autoscaler.statistics())
+        yield from readings("signals", self._measuring.counts())

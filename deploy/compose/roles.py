@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 import threading
 import uuid
 from dataclasses import replace
@@ -16,12 +17,15 @@ from deploy.compose.autoscaler import AutoscalerPart
 from deploy.compose.cluster import ClusterHow, ClusterPart, TakeFolder, local_settings
 from deploy.compose.eventlog import OpenLog
 from deploy.compose.gateway import GatewayPart
+from deploy.compose.lags import KafkaLags
 from deploy.compose.part import InBackground
 from deploy.compose.process import Made
-from deploy.local.folder import DataFolder, FolderUnusable, wait_for_folder
+from deploy.local.folder import DataFolder, FolderUnusable, holder_of, wait_for_folder
 from deploy.settings.settings import Settings
 from events.clock import Clock
 from events.units import Seconds
+
+_log = logging.getLogger(__name__)
 
 
 class Role(StrEnum):
@@ -42,7 +46,7 @@ def folder_of(role: Role, settings: Settings) -> Path:
 def make(role: Role, settings: Settings, log: OpenLog, clock: Clock, folder: DataFolder | None) -> Made:
     """The parts of a process. `folder` is held already, except by a cluster, which may have to wait for it.
 
-    Raises SettingsRefused for an admin token that cannot be read.
+    Raises SettingsRefused for an admin token or a file of Kafka clusters that cannot be read.
     """
     boot = uuid.uuid4().hex[:12]
     endpoints = folder_of(role, settings) / "endpoints.json"
@@ -53,7 +57,7 @@ def make(role: Role, settings: Settings, log: OpenLog, clock: Clock, folder: Dat
             gateway = GatewayPart(settings, log, clock, boot)
             return Made((gateway,), admin, endpoints, settings.node_name, gateway.desk, urls={"gateway": gateway.url})
         case Role.AUTOSCALER:
-            return Made((InBackground(AutoscalerPart(log, clock, owner)),), admin, endpoints)
+            return Made((InBackground(_autoscaler(settings, log, clock, owner)),), admin, endpoints)
         case Role.CLUSTER:
             local = replace(local_settings(settings), adopt_within=Seconds(settings.adopt_within))
             how = ClusterHow(owner, local, Seconds(settings.drain_bound))
@@ -65,9 +69,13 @@ def make(role: Role, settings: Settings, log: OpenLog, clock: Clock, folder: Dat
             gateway = GatewayPart(settings, log, clock, boot)
             cluster = ClusterPart(log, clock, _held(folder), how)
             return Made(
-                (AutoscalerPart(log, clock, owner), cluster, gateway), admin, endpoints, settings.node_name,
+                (_autoscaler(settings, log, clock, owner), cluster, gateway), admin, endpoints, settings.node_name,
                 gateway.desk, cluster, {"gateway": gateway.url},
             )  # fmt: skip
+
+
+def _autoscaler(settings: Settings, log: OpenLog, clock: Clock, owner: str) -> AutoscalerPart:
+    return AutoscalerPart(log, clock, owner, KafkaLags(settings, clock))
 
 
 def _held(folder: DataFolder) -> TakeFolder:
@@ -79,6 +87,8 @@ def _held(folder: DataFolder) -> TakeFolder:
 
 def _awaited(path: Path) -> TakeFolder:
     async def take() -> DataFolder:
+        if (holder := await asyncio.to_thread(holder_of, path)) is not None:
+            _log.info("stands by: the relume with pid %d has the data folder %s", holder, path)
         loop = asyncio.get_running_loop()
         taken: asyncio.Future[DataFolder] = loop.create_future()
         threading.Thread(target=_wait, args=(path, taken), name="folder", daemon=True).start()

@@ -36,8 +36,10 @@ class KafkaFields(BaseSettings):
     """Who we are, with SASL."""
     kafka_password_file: Path | None = None
     """A file with the password, with SASL."""
+    kafka_clusters: Path | None = None
+    """A YAML file of other clusters by name, whose lag models may follow (scaling.signals: kafkaLag.cluster)."""
 
-    @field_validator("kafka_tls_ca", "kafka_tls_cert", "kafka_tls_key", "kafka_password_file")
+    @field_validator("kafka_tls_ca", "kafka_tls_cert", "kafka_tls_key", "kafka_password_file", "kafka_clusters")
     @classmethod
     def _kafka_file(cls, path: Path | None) -> Path | None:
         if path is not None and not path.expanduser().is_file():

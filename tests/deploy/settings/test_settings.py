@@ -79,7 +79,7 @@ EVERY = {
 }  # fmt: skip
 FILES = (
     "gateway_tls_cert", "gateway_tls_key", "admin_tls_cert", "admin_tls_key", "admin_token_file", "admin_client_ca",
-    "kafka_tls_ca", "kafka_tls_cert", "kafka_tls_key", "kafka_password_file",
+    "kafka_tls_ca", "kafka_tls_cert", "kafka_tls_key", "kafka_password_file", "kafka_clusters",
 )  # fmt: skip
 
 
