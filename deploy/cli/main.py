@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "topics": Lazy("deploy.cli.topics:topics", "Check and create the topics of a log on Kafka."),
     "logs": Lazy("deploy.cli.logs:logs", "Show what replicas write."),
     "top": Lazy("deploy.cli.top:top", "Watch the load of models and nodes."),
+    "plan": Lazy("deploy.cli.planning:plan", "Say how well a cluster fills, under a placement policy."),
     "validate": Lazy("deploy.cli.checking:validate", "Check files without applying them."),
     "schema": Lazy("deploy.cli.checking:schema", "Print the JSON Schema of the declaration."),
     "dead-letters": Lazy("deploy.cli.events:dead_letters", "List events that could not be read."),
