@@ -81,17 +81,17 @@ class Windows:
 
     def arrived(self, request: str, at: Instant) -> None:
         """A foreign gateway saw a request arrive."""
-        if self._foreign is None:
-            self._foreign = Foreign()
-        self._pass_foreign(at)
-        self.level += self._foreign.arrive(request, at)
+        arrived = self._pass_foreign(at).arrive(request, at)
+        self.level += arrived
+        self._arrivals += arrived
         self._active(at)
 
     def finished(self, request: str, at: Instant) -> None:
         """A foreign gateway saw a request finish."""
-        if self._foreign is not None:
-            self._pass_foreign(at)
-            self.level -= self._foreign.finish(request)
+        finished = self._pass_foreign(at).finish(request, at)
+        if finished:
+            self.level -= 1
+            self._finishes += 1
             self._active(at)
 
     def measure(self, now: Instant, world: World, signals: Needed) -> Demand:
@@ -186,18 +186,22 @@ class Windows:
         if self.last_active_at is None or at > self.last_active_at:
             self.last_active_at = at
 
-    def _pass_foreign(self, now: Instant) -> None:
+    def _pass_foreign(self, now: Instant) -> Foreign:
         """Bring the integral of foreign requests up to now."""
+        if self._foreign is None:
+            self._foreign = Foreign()
         foreign = self._foreign
-        if foreign is None:
-            return
         before = len(foreign)
+        self._fade(now)
         if before and now > self._foreign_at:
-            self._add(self._foreign_at, now, before * (now - self._foreign_at))
+            served = before * (now - self._foreign_at)
+            self._add(self._foreign_at, now, served)
+            self._running_seconds += served
             self._active(now)
         self._foreign_at = max(now, self._foreign_at)
         foreign.expire(now)
         self.level -= before - len(foreign)
+        return foreign
 
     # -- measuring
 
@@ -251,5 +255,7 @@ class Windows:
     def _free(self) -> None:
         """Idle for a whole stable window: keep nothing but when it was last active."""
         self._sources.clear()
-        self._stable = self._panic = self._foreign = self._hole = None
+        self._stable = self._panic = self._hole = None
+        if self._foreign is not None and not self._foreign.waits:
+            self._foreign = None
         self._arrivals = self._finishes = self._running_seconds = 0.0

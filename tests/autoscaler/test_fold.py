@@ -122,6 +122,26 @@ def test_foreign_requests_wake_and_are_counted() -> None:
     assert run.wish().replicas == 0
 
 
+def test_a_foreign_finish_that_comes_first() -> None:
+    """A partitioner that differs sends the arrival the long way round: nothing is left in flight; rates are counted."""
+    run = Run(declared(keepAlive="10s", stableWindow="10s"))
+    for number in range(8):
+        run.put(RequestFinished(model="m", request=f"f{number}"))
+    run.advance(5)
+    for number in range(8):
+        run.put(RequestArrived(model="m", request=f"f{number}"))
+    run.put(RequestArrived(model="m", request="real"))
+    run.advance(4)
+    run.put(RequestFinished(model="m", request="real"))
+    snapshot = run.fold.models["m"].snapshot(run.now, run.fold.world)
+    assert snapshot is not None
+    assert (snapshot.demand.running, snapshot.wished) == (0, 1)
+    assert snapshot.demand.seconds_per_request == 4.0
+    assert snapshot.demand.arrivals_per_second > 0.05
+    run.advance(60)
+    assert run.wish().replicas == 0
+
+
 def test_numbers_from_outside() -> None:
     """A backlog and a signal each ask for what they need while they are valid."""
     run = Run(declared(keepAlive="5s"))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.core.agenda import SLACK, Agenda
-from autoscaler.core.foreign import OPEN_FOR, OPEN_MOST, Foreign
+from autoscaler.core.foreign import EARLY_FOR, OPEN_FOR, OPEN_MOST, Foreign
 from autoscaler.core.gateways import (
     DEAD_AFTER,
     FORGOTTEN_AFTER,
@@ -130,9 +130,9 @@ class TestForeign:
             foreign.arrive(str(number), at(0))
         assert len(foreign) == OPEN_MOST + 5
         for number in range(OPEN_MOST + 5):
-            assert foreign.finish(str(number))
+            assert foreign.finish(str(number), at(0))
         assert len(foreign) == 0
-        assert not foreign.finish("1")
+        assert not foreign.finish("1", at(0))
 
     def test_what_nobody_finishes_ends(self) -> None:
         """Named and nameless ones alike."""
@@ -143,6 +143,30 @@ class TestForeign:
         assert len(foreign) == OPEN_MOST + 1
         foreign.expire(at(OPEN_FOR))
         assert len(foreign) == 0
+
+    def test_a_finish_that_comes_first(self) -> None:
+        """Its arrival is over when it comes; for a while, and for so many."""
+        foreign = Foreign()
+        assert not foreign.finish("early", at(0))
+        assert not foreign.arrive("early", at(1))
+        assert foreign.arrive("early", at(2)), "a name may be used again"
+        foreign.finish("late", at(3))
+        foreign.expire(at(3 + EARLY_FOR))
+        assert foreign.arrive("late", at(64))
+        for number in range(2 * OPEN_MOST):
+            foreign.finish(f"x{number}", at(65))
+        assert len(foreign._early) == OPEN_MOST
+
+    @given(st.permutations(["+a", "-a", "+b", "-b", "+a", "-b"]))
+    def test_any_order_ends_at_zero(self, told: list[str]) -> None:
+        """Whatever is repeated or comes in another order: what has been finished is not in flight."""
+        foreign = Foreign()
+        for what in told:
+            if what[0] == "+":
+                foreign.arrive(what[1], at(0))
+            else:
+                foreign.finish(what[1], at(0))
+        assert len(foreign) <= 1, "a repeated arrival after the end looks like a new request, until it expires"
 
 
 class TestFloors:
