@@ -48,6 +48,7 @@ class ClusterPart:
         self.allocator = Allocator(log, clock, writer, AllocatorSettings(leader=how.leader))
         self.folder_taken = asyncio.Event()
         """Set once the data folder is this process's."""
+        self._serves = False
         self._allocating: asyncio.Task[None] | None = None
         self._cluster: LocalCluster | None = None
 
@@ -69,6 +70,7 @@ class ClusterPart:
         if self._allocating.done():
             await self._allocating
         await self._cluster.start()
+        self._serves = True
 
     async def wait(self) -> None:
         """See `Part.wait`."""
@@ -101,8 +103,8 @@ class ClusterPart:
         missing = []
         if not self.allocator.caught_up.is_set():
             missing.append("the allocator has not read the states yet, or stands by for the leadership of the pool")
-        if self._cluster is None or self._cluster.cards is None:
-            missing.append("the local cluster has not taken its inventory yet")
+        if not self._serves:
+            missing.append("the local cluster has not taken its inventory and what is granted yet")
         return missing
 
     def read(self) -> Iterable[Reading]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -86,6 +86,7 @@ class LocalCluster:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stale_killed = 0
         self._adopted = 0
+        self._survivors: dict[str, Survivor] = {}
         self._caught_up = asyncio.Event()
         self._wired = False
         self._cards: CardsObserved | None = None
@@ -100,10 +101,9 @@ class LocalCluster:
         Raises StaleProcessesRemain, InventoryFailed, LogUnavailable, LogClosed.
         """
         self._broken = asyncio.get_running_loop().create_future()
-        found: Mapping[str, Survivor] = {}
         if self._settings.adopt_within > 0:
-            found = await survivors(self._event_log, self._folder, self._settings.node)
-        stale = await asyncio.to_thread(kill_marked, self._folder.mark, None, KILLED_WITHIN, found.keys())
+            self._survivors |= await survivors(self._event_log, self._folder, self._settings.node)
+        stale = await asyncio.to_thread(kill_marked, self._folder.mark, None, KILLED_WITHIN, self._survivors.keys())
         self._stale_killed = len(stale)
         if stale:
             _log.warning(
@@ -114,7 +114,7 @@ class LocalCluster:
         self._wire(self._cards)
         async for record in self._event_log.read(Query(topic=Topic.MODELS)):
             self._view.fold(record)  # all revisions that are still known, not only the newest
-        await self._adopt(found)
+        await self._adopt()
         self._spawn(self._publisher.run())
         self._follow((Topic.PHASES,), Start(at="end"), self._take_news)
         self._follow((Topic.MODELS, Topic.GRANTS), Start(at="newest_per_key"), self._take_states)
@@ -141,16 +141,22 @@ class LocalCluster:
         self._reconciler = Reconciler(tools, self._view, self._alarms, self._publisher, self._spawn)
         self._care = Care(self._clock, settings, self._prober, self._reconciler.replicas, self._publisher.news)
 
-    async def _adopt(self, found: Mapping[str, Survivor]) -> None:
+    async def _adopt(self) -> None:
         """Go on with the replicas that outlived an earlier run; those that do not fit what is declared are ended."""
-        for survivor in found.values():
+        for name, survivor in list(self._survivors.items()):
             if self._reconciler.adopt(survivor):
+                del self._survivors[name]
                 self._adopted += 1
-            else:
-                survivor.process.kill()
-                await survivor.process.wait_gone()
+        await self._end_survivors()
         if self._adopted:
             _log.info("took over %d replicas of an earlier run", self._adopted)
+
+    async def _end_survivors(self) -> None:
+        """Those that were found and not gone on with."""
+        for survivor in self._survivors.values():
+            survivor.process.terminate()
+        await asyncio.gather(*(survivor.process.wait_gone() for survivor in self._survivors.values()))
+        self._survivors.clear()
 
     async def _take_inventory(self) -> CardsObserved:
         cards = await take_inventory(self._settings.node, self._settings.gpus)
@@ -166,6 +172,7 @@ class LocalCluster:
         open until this returns: the last states are written to it. What a driver holds in the kernel is waited for
         15 s and then left, which the log says. Also right after a start that failed, or a stop.
         """
+        await self._end_survivors()
         if not self._wired:
             return
         self._reconciler.close()
