@@ -1,0 +1,61 @@
+"""Kinds of cards: how much of their memory programs can have, and what one is worth beside another."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from events.types.replicas import Card, CardsObserved
+from preemption.core.gpus.mig import family_of
+from preemption.core.gpus.mig_table import PROFILES
+from preemption.core.gpus.shapes import MILLI, CardSpec, NodeSpec
+
+MEBIBYTE: Final = 1 << 20
+
+KEPT: Final = 0.02
+"""Share of a card's memory that driver and firmware keep, where its own number is not known: rounded up from the 1.9 %
+of an A100 with 40 GB (40,192 of 40,960 MiB are left, by its whole-card MIG profile) and the 0.5 % of an H100."""
+
+A100_TERAFLOPS: Final = 312.0
+
+TERAFLOPS: Final = {
+    "A100": 312.0, "H100 PCIe": 756.0, "H100 NVL": 835.0, "H100": 989.0, "H800": 989.0, "H200": 989.0, "H20": 148.0,
+    "GH200": 989.0, "B200": 2250.0, "GB200": 2500.0, "A30": 165.0, "A10": 125.0, "A40": 150.0, "L4": 121.0,
+    "L40S": 362.0, "L40": 181.0, "V100": 125.0, "T4": 65.0, "P100": 21.0,
+}  # fmt: skip
+"""Dense half-precision TFLOPS by NVIDIA's data sheets. The longest name that a product's words contain counts."""
+
+
+def units(product: str) -> float:
+    """What a card is worth in A100s (A100 = 1.0), by dense half-precision arithmetic; 1.0 for a kind that is not known.
+
+    It prices a card's seconds when victims are compared; what fits where is decided on bytes and cores alone.
+    """
+    words = product.replace("-", " ").split()
+    fits = [name for name in TERAFLOPS if _contains(words, name.split())]
+    return TERAFLOPS[max(fits, key=len)] / A100_TERAFLOPS if fits else 1.0
+
+
+def usable_bytes(card: Card) -> int:
+    """The bytes that programs can have of a card, 0 when unknown: what its whole-card MIG profile has where that is
+    known, else what it reports less 2 %. Of a virtual card: what was declared."""
+    if card.virtual:
+        return card.memory_bytes
+    known = family_of(card.product, card.memory_bytes)
+    whole = PROFILES[known][-1][3] if known else 0
+    reported = int(card.memory_bytes * (1 - KEPT))
+    return min(whole * MEBIBYTE, card.memory_bytes) if whole and card.memory_bytes else whole * MEBIBYTE or reported
+
+
+def node_spec(seen: CardsObserved) -> NodeSpec:
+    """What the cluster adapter saw, as a node of the inventory: all cards whole or shared, their topology unknown."""
+    cards = tuple(CardSpec(id=card.id, usable_bytes=usable_bytes(card)) for card in seen.cards)
+    products = {card.product for card in seen.cards}
+    return NodeSpec(
+        name=seen.node, cpu_milli=int(round(seen.cpu * MILLI, 6)), memory_bytes=seen.memory_bytes,
+        model=products.pop() if len(products) == 1 else "", cards=cards,
+    )  # fmt: skip
+
+
+def _contains(words: list[str], wanted: list[str]) -> bool:
+    """Whether the wanted words stand in a row in `words`; a size may hang on the last (``A100 80GB``, ``A100SXM``)."""
+    return any(words[at : at + len(wanted)] == wanted for at in range(len(words)))

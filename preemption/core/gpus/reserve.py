@@ -1,0 +1,67 @@
+"""The reserve for latency-critical work, which training cannot take.
+
+By default a fifth of the thousandths of a node's shared cards, and a fifth of its whole cards, rounded down: of eight
+cards one, of four none. A node keeps its reserve whoever uses it: what latency-critical work holds counts towards it,
+so training may fill the rest of the node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from preemption.core.gpus.shapes import MILLI, Mode
+from preemption.core.gpus.space import Ints, Space
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Shares of a node that training cannot take."""
+
+    shared: float = 0.2
+    whole: float = 0.2
+
+
+def for_training(space: Space, training: Ints, partial: Ints, reserve: Reserve) -> Space:
+    """The space as training may see it: a copy in which what is reserved is taken.
+
+    `training` are, by card, the thousandths that training holds now. `partial` is 1 for cards that are given out in
+    parts (by anyone, now) and 0 for those that are given out whole.
+    """
+    seen = space.copy()
+    card = space.mode == Mode.SHARED
+    shared, whole = card & (partial > 0), card & (partial == 0)
+    _withhold_parts(seen, shared, _allowed(shared, training, MILLI * reserve.shared))
+    _withhold_cards(seen, whole, _allowed_cards(whole, training, reserve.whole))
+    seen.version += 1
+    return seen
+
+
+def _allowed(cards: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], training: Ints, kept: float) -> Ints:
+    """By node: how many thousandths more training may take of these cards."""
+    total = cards.sum(axis=1)
+    held = np.where(cards, training, 0).sum(axis=1)
+    return np.asarray(np.maximum(0, total * MILLI - np.ceil(total * kept).astype(np.int64) - held))
+
+
+def _allowed_cards(cards: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], training: Ints, share: float) -> Ints:
+    """By node: how many whole cards more training may take."""
+    total = cards.sum(axis=1)
+    held = (np.where(cards, training, 0) > 0).sum(axis=1)
+    return np.asarray(np.maximum(0, total - np.floor(total * share).astype(np.int64) - held))
+
+
+def _withhold_parts(seen: Space, cards: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], allowed: Ints) -> None:
+    """Leave of the shared cards' free parts no more than is allowed; the last cards give first."""
+    free = np.where(cards, np.maximum(seen.free, 0), 0)
+    before = np.cumsum(free, axis=1) - free
+    left = np.clip(allowed[:, None] - before, 0, free)
+    seen.free = np.where(cards, np.minimum(seen.free, left), seen.free)
+
+
+def _withhold_cards(seen: Space, cards: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], allowed: Ints) -> None:
+    """Leave of the whole cards that are free no more than is allowed; the last give first."""
+    free = cards & (seen.free == MILLI)
+    rank = np.cumsum(free, axis=1)
+    seen.free = np.where(free & (rank > allowed[:, None]), 0, seen.free)
