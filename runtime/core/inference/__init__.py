@@ -1,0 +1,1 @@
+"""Asynchronous inference, decided: what becomes of each request that a producer put on a topic."""
