@@ -14,7 +14,7 @@ from deploy.api.ports import Traffic
 from deploy.api.shapes import Metadata, ModelItem, ObjectiveStatus
 from deploy.api.status import Facts, model_status
 from events.clock import Clock
-from events.envelope import AnyEnvelope
+from events.envelope import AnyEnvelope, Envelope
 from events.names import Topic
 from events.types.decisions import WishDecided
 from events.types.gateways import GatewayBeat
@@ -45,10 +45,16 @@ def no_objectives(model: str) -> Sequence[ObjectiveStatus]:  # noqa: ARG001 - th
 
 @dataclass(slots=True)
 class ModelBoard:
-    """What is known of one model. `declared_at`: the declaration's offset; `windows`: the last of each gateway."""
+    """What is known of one model. `declared_at`: the declaration's offset; `windows`: the last of each gateway.
+
+    `preceding`: the declaration right before it in the log, once the log has told the newest one (`heard_at`).
+    """
 
     declared: ModelDeclared | None = None
     declared_at: int = -1
+    preceding: ModelDeclared | None = None
+    preceding_at: int = -1
+    heard_at: int = -1
     wish: WishDecided | None = None
     grant: GrantDecided | None = None
     observed: ReplicasObserved | None = None
@@ -87,6 +93,7 @@ class Board:
         self._objectives = objectives
         self._nodes: dict[str, CardsObserved] = {}
         self._beats: dict[str, _Beats] = {}
+        self._hearing: dict[str, list[tuple[int, asyncio.Future[None]]]] = {}
         self._gateway_limit = gateway_limit
 
     def apply(self, envelope: AnyEnvelope, offset: int) -> None:
@@ -94,6 +101,7 @@ class Board:
         data = envelope.data
         if isinstance(data, ModelDeclared):
             self._declare(data, offset)
+            self._hear(data.model, offset)
         elif isinstance(data, WishDecided):
             self._of(data.model).wish = data
         elif isinstance(data, GrantDecided):
@@ -106,6 +114,29 @@ class Board:
             self._window(data)
         elif isinstance(data, GatewayBeat):
             self._beat(data, envelope.time)
+
+    def show(self, envelope: Envelope[ModelDeclared], offset: int) -> None:
+        """Show a declaration that was written from here, before the log tells it."""
+        self._declare(envelope.data, offset)
+
+    async def heard(self, name: str, offset: int) -> None:
+        """Return once the log has told a model's declarations as far as `offset`."""
+        entry = self._models.get(name)
+        if entry is None or entry.heard_at < offset:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._hearing.setdefault(name, []).append((offset, future))
+            await future
+
+    def overtaken(self, name: str, offset: int, base_at: int) -> ModelDeclared | None:
+        """What the declaration at `offset`, made of the one at `base_at`, has undone; None: nothing, or it is not the
+        newest any more. Wait until it was `heard`."""
+        entry = self._of(name)
+        return entry.preceding if entry.declared_at == offset and entry.preceding_at != base_at else None
+
+    def declared_at(self, name: str) -> int:
+        """The offset of the newest declaration of a name; -1 for none."""
+        entry = self._models.get(name)
+        return entry.declared_at if entry else -1
 
     def declared(self, name: str) -> ModelDeclared | None:
         """The newest declaration of a name, also one that deletes it."""
@@ -177,13 +208,27 @@ class Board:
 
     def _declare(self, data: ModelDeclared, offset: int) -> None:
         entry = self._of(data.model)
-        if offset < entry.declared_at:
+        if offset <= entry.declared_at:
+            if entry.preceding_at < offset < entry.declared_at:
+                entry.preceding, entry.preceding_at = data, offset
             return
+        entry.preceding, entry.preceding_at = entry.declared, entry.declared_at
         if entry.declared and entry.declared.uid != data.uid:
             entry.windows.clear()
             entry.last_start = entry.start_seconds = None
         entry.declared, entry.declared_at = data, offset
         entry.forget_if_gone()
+
+    def _hear(self, model: str, offset: int) -> None:
+        entry = self._of(model)
+        entry.heard_at = max(entry.heard_at, offset)
+        if model in self._hearing:
+            waiting = self._hearing.pop(model)
+            for wanted, future in waiting:
+                if wanted <= offset and not future.done():
+                    future.set_result(None)
+            if left := [(wanted, future) for wanted, future in waiting if not future.done()]:
+                self._hearing[model] = left
 
     def _observe(self, data: ReplicasObserved) -> None:
         entry = self._of(data.model)

@@ -1,15 +1,17 @@
 """Declaring models: the one writer of `relume.models` in this process.
 
 Applying is: read the documents, take the lock, compare with the newest declaration of each name, append all changes at
-once, show them on the board. The lock makes compare-and-set exact; the log makes it last.
+once, show them on the board. The lock makes compare-and-set exact within this process; `writing` does so beside other
+processes that declare; the log makes it last.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import uuid
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -17,12 +19,12 @@ from typing import Any, TypeVar
 from deploy.api.board import Board, metadata_of
 from deploy.api.problem import ProblemError, refuse, unknown
 from deploy.api.shapes import Action, Applied, ApplyResult, FieldProblem, Metadata
+from deploy.api.writing import Change, DeclarationWriter
 from deploy.spec.declare import alias_problems, aliases_of, declare, delete, override
 from deploy.spec.load import load_bytes
 from deploy.spec.model import Model
 from deploy.spec.problem import SpecProblem, shown
 from events.log import EventLog
-from events.payload import Unencodable
 from events.types.models import ModelDeclared, Override
 from events.writer import EventWriter
 
@@ -40,8 +42,11 @@ BREATH = 20
 
 @dataclass(frozen=True, slots=True)
 class _Change:
+    """`base_at`: the offset of the declaration that it was made of."""
+
     action: Action
     declared: ModelDeclared
+    base_at: int
 
 
 class _Taken:
@@ -68,9 +73,8 @@ class Declarations:
     """Applies, deletes and scales. One instance a process; all calls wait until the board has caught up."""
 
     def __init__(self, log: EventLog, board: Board, writer: EventWriter, caught_up: asyncio.Event) -> None:
-        self._log = log
         self._board = board
-        self._writer = writer
+        self._writer = DeclarationWriter(log, board, writer)
         self._caught_up = caught_up
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -124,18 +128,30 @@ class Declarations:
     async def _apply(self, models: Sequence[Model], dry_run: bool) -> list[_Change]:
         changes = await self._changes(models)
         if not dry_run:
-            await self._write([change.declared for change in changes if change.action is not Action.UNCHANGED])
+            await self._writer.write([
+                Change(change.declared, change.base_at, _of(model))
+                for change, model in zip(changes, models, strict=True)
+                if change.action is not Action.UNCHANGED
+            ])  # fmt: skip
         return changes
 
     async def _delete(self, name: str) -> ModelDeclared:
-        gone = delete(self._living(name))
-        await self._write([gone])
-        return gone
+        return await self._change_one(name, delete)
 
     async def _scale(self, name: str, wanted: Override | None) -> None:
+        await self._change_one(name, functools.partial(_override, wanted))
+
+    async def _change_one(self, name: str, make: Callable[[ModelDeclared], ModelDeclared]) -> ModelDeclared:
+        """One living model's next declaration, written if it is another one."""
         declared = self._living(name)
-        changed = override(declared, wanted)
-        await self._write([] if changed is declared else [changed])
+        changed = make(declared)
+        if changed is not declared:
+
+            def redo(previous: ModelDeclared | None) -> ModelDeclared:
+                return make(declared if previous is None else previous)
+
+            await self._writer.write([Change(changed, self._board.declared_at(name), redo)])
+        return changed
 
     def _living(self, name: str) -> ModelDeclared:
         declared = self._board.declared(name)
@@ -165,26 +181,22 @@ class Declarations:
         return list(changes.values())
 
     def _change(self, model: Model) -> _Change:
-        previous = self._board.declared(model.metadata.name)
+        name = model.metadata.name
+        previous, base_at = self._board.declared(name), self._board.declared_at(name)
         declared = declare(previous, model, uuid.uuid4().hex)
         if previous is None or previous.uid != declared.uid:
-            return _Change(Action.CREATED, declared)
-        return _Change(Action.UNCHANGED if declared == previous else Action.CONFIGURED, declared)
+            return _Change(Action.CREATED, declared, base_at)
+        return _Change(Action.UNCHANGED if declared == previous else Action.CONFIGURED, declared, base_at)
 
-    async def _write(self, changes: Sequence[ModelDeclared]) -> None:
-        """Append all at once, then show."""
-        if not changes:
-            return
-        envelopes = [self._writer.envelope(change) for change in changes]
-        try:
-            positions = await self._log.append(envelopes)
-        except Unencodable as error:
-            raise refuse(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", f"the declaration cannot be kept: {error}",
-                remedy="make labels, annotations and options shorter",
-            ) from error  # fmt: skip
-        for envelope, position in zip(envelopes, positions, strict=True):
-            self._board.apply(envelope, position.offset)
+
+def _of(model: Model) -> Callable[[ModelDeclared | None], ModelDeclared]:
+    """What a document makes of a declaration."""
+    return lambda previous: declare(previous, model, uuid.uuid4().hex)
+
+
+def _override(wanted: Override | None, declared: ModelDeclared) -> ModelDeclared:
+    """As `override`; one that was deleted meanwhile stays so."""
+    return declared if declared.deleted else override(declared, wanted)
 
 
 def refused(problems: Sequence[SpecProblem], status: HTTPStatus = HTTPStatus.UNPROCESSABLE_ENTITY) -> ProblemError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -65,7 +66,7 @@ class AdminServer:
         self._lag = LoopLag()
         self.tallies = Tallies()
         self.board = Board(objectives=self.tallies.objectives)
-        writer = EventWriter("relume/admin", parts.clock)
+        writer = EventWriter(f"relume/admin/{uuid.uuid4().hex[:12]}", parts.clock)  # there may be several
         self.declarations = Declarations(parts.log, self.board, writer, self._caught_up)
         self._streams = Streams(settings)
         self._exposition = Exposition(self.board, self.tallies, parts.traffic, parts.clock)
