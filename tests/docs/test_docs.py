@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 PLAN = ROOT / "docs" / "design.md"
 """What is to be built: it may name what is not there yet."""
 PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")} - {PLAN})
-EXAMPLES = sorted((ROOT / "docs" / "examples").iterdir())
+EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.yaml"))
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`([^`\n]+)`")
@@ -92,7 +92,7 @@ def test_models_in_pages_validate(page: Path) -> None:
 
 @named(EXAMPLES)
 def test_examples_validate(page: Path) -> None:
-    """Every file of docs/examples is one that `relume apply` takes."""
+    """Every declaration in docs/examples is one that `relume apply` takes."""
     loaded = load_bytes(page.read_bytes(), page.name)
     assert loaded.models
     assert not loaded.problems, [str(problem) for problem in loaded.problems]

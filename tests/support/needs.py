@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,11 @@ NEEDS: dict[str, Need] = {
         there=kafka_broker.there,
         purpose="tests on a real Apache Kafka",
         remedy="install Java 17 or newer and Maven (java, mvn), and relume[kafka]",
+    ),
+    "go": Need(
+        there=lambda: shutil.which("go") is not None,
+        purpose="tests of the producer in Go",
+        remedy="install Go 1.24 or newer",
     ),
     "linux": Need(
         there=lambda: Path("/proc/self/status").exists(),
