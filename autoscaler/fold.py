@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from typing import Any, Final
 
 from autoscaler.core.agenda import Agenda
@@ -13,6 +14,7 @@ from autoscaler.core.signals import BACKLOG_VALID, Reading
 from autoscaler.core.view import ModelView
 from autoscaler.declared import read_declaration
 from autoscaler.record import read_wish
+from events.fence import Owners
 from events.log import Record
 from events.names import is_dns_label
 from events.types.decisions import OwnershipTaken, WishDecided
@@ -34,25 +36,33 @@ NAME_MOST: Final = 253
 
 
 class Fold:
-    """All models, from `relume.models`, `.decisions`, `.replicas`, `.gateways`, `.requests` and `.metrics`.
+    """All models of one partition, from `relume.models`, `.decisions`, `.replicas`, `.gateways`, `.requests` and
+    `.metrics`.
 
     `live_from`: records that were appended before it are history: they are folded, and nobody is looked at for their
-    sake.
+    sake. `gateways` are the same for all partitions.
     """
 
-    def __init__(self, agenda: Agenda, tick: Seconds, live_from: Instant) -> None:
+    def __init__(self, agenda: Agenda, tick: Seconds, live_from: Instant, gateways: Gateways | None = None) -> None:
         self.models: dict[str, ModelView] = {}
-        self.world = World(Gateways(), None)
+        self.world = World(Gateways() if gateways is None else gateways, None)
         self.epoch = -1
         """Offset of our own `ownership.taken`."""
+        self.taken_at: Instant | None = None
+        """When the log took it down, by its own time."""
         self.lost_to: str | None = None
         """Who has taken ownership from us."""
+        self.owners = Owners()
+        self.past: Fold | None = None
+        """Where demand from before is read back to, meanwhile; it learns of declarations too."""
         self.unreadable = 0
         """Declarations that could not be read; the one before stands."""
         self._agenda = agenda
         self._tick = tick
         self.live_from = live_from
         self._undeclared: dict[str, None] = {}
+        self._hidden: dict[str, int] = {}
+        """Models whose newest wish in the log is void, and its offset: theirs must be said again."""
         self._states_known = False
         self._at = live_from
         """The time of the record that is being folded."""
@@ -82,6 +92,8 @@ class Fold:
         handler = self._handlers.get(type(record.envelope.data))
         if handler is not None:
             handler(record.envelope.data, record)
+        if self.past is not None and isinstance(record.envelope.data, ModelDeclared):
+            self.past.take(record, now)
 
     def states_read(self) -> None:
         """The states of before the start are known: who has no wish on record, or another's, gets one at once."""
@@ -98,11 +110,43 @@ class Fold:
         for model in self.models:
             self._agenda.at(model, now)
 
+    def begin_past(self) -> Fold:
+        """A fold for demand from before: of the same models, and nobody is looked at for its sake."""
+        past = self.past = Fold(Agenda(), self._tick, Instant(inf), self.world.gateways)
+        for model, view in self.models.items():
+            if view.declared is not None:
+                past.view_of(model).declare(view.declared, self._at, past.world)
+        past.states_read()
+        return past
+
+    def join_past(self, since: Instant, now: Instant) -> None:
+        """The past has been read up to what is folded here: its demand, which began `since`, is what is known."""
+        past, self.past = self.past, None
+        if past is not None:
+            for model, view in self.models.items():
+                known = past.models.get(model)
+                if known is not None and known.declared is not None and view.is_of(known.declared.uid):
+                    view.inherit(known)
+        self.history_read(since, now)
+
     def forget(self, model: str) -> None:
         """The model is gone, and its last wish says so."""
         self.models.pop(model, None)
         self._undeclared.pop(model, None)
+        self._hidden.pop(model, None)
         self._agenda.forget(model)
+        if self.past is not None:
+            self.past.forget(model)
+
+    def forget_all(self) -> None:
+        """Nothing here is ours to decide any more."""
+        for model in list(self.models):
+            self.forget(model)
+
+    def recorded_at(self, model: str, offset: int) -> bool:
+        """Our wish stands at this offset. Whether it is the newest: else a void one hides it, and it must be said
+        again."""
+        return self._hidden.pop(model, -1) < offset
 
     # -- states
 
@@ -113,25 +157,41 @@ class Fold:
             self.unreadable += 1
             _log.warning("declaration of %s, generation %d, cannot be read: %s", data.model, data.generation, error)
             return
-        view = self._view(data.model)
+        view = self.view_of(data.model)
         self._undeclared.pop(data.model, None)
         view.declare(declared, self._at, self.world)
         self._look(view, record, urgent=True)
 
     def _wished(self, data: WishDecided, record: Record) -> None:
         """Wishes of before our time. Our own are known; later ones of others are void: their epoch is older."""
+        if not self.owners.admits(record):
+            self._say_again(data.model, record)
+            return
         if self.epoch >= 0 and record.position.offset > self.epoch:
             return
-        view = self._view(data.model)
+        view = self.view_of(data.model)
         view.adopt(*read_wish(data, self._at))
         self._look(view, record, urgent=False)
 
     def _owned(self, data: OwnershipTaken, record: Record) -> None:
-        if data.partition == 0 and 0 <= self.epoch < record.position.offset:
+        if not self.owners.admits(record):
+            return
+        if 0 <= self.epoch < record.position.offset:
             self.lost_to = data.owner
+        elif record.position.offset == self.epoch:
+            self.taken_at = self._at
+
+    def _say_again(self, model: str, record: Record) -> None:
+        """A void wish is the newest value of its key now; whoever reads the newest values only would find none."""
+        view = self.models.get(model)
+        if view is None or record.position.offset < self.epoch:
+            return  # one that hides a wish from before our time: with none on record we say one anyway
+        self._hidden[model] = record.position.offset
+        view.unsure = view.dirty = True
+        self._agenda.urgent(model)
 
     def _observed(self, data: ReplicasObserved, record: Record) -> None:
-        view = self._view(data.model)
+        view = self.view_of(data.model)
         view.observe(data, self._at)
         self._look(view, record, urgent=False, when=self._at)
 
@@ -142,41 +202,42 @@ class Fold:
 
     def _window(self, data: RequestWindow, record: Record) -> None:
         self.world.gateways.seen(data.gateway[:NAME_MOST], self._at)
-        view = self._view(data.model)
+        view = self.view_of(data.model)
         pressed = view.window(record.envelope.source[:NAME_MOST], data, self._at, self.world)
         self._look(view, record, urgent=pressed)
 
     def _arrived(self, data: RequestArrived, record: Record) -> None:
-        view = self._view(data.model)
+        view = self.view_of(data.model)
         self._look(view, record, urgent=view.request(data.request[:NAME_MOST], self._at, arrived=True))
 
     def _finished(self, data: RequestFinished, record: Record) -> None:
-        view = self._view(data.model)
+        view = self.view_of(data.model)
         self._look(view, record, urgent=view.request(data.request[:NAME_MOST], self._at, arrived=False))
 
     def _activation(self, data: ActivationRequested, record: Record) -> None:
-        view = self._view(data.model)
+        view = self.view_of(data.model)
         until = None if data.until is None else Instant(data.until)
         self._look(view, record, urgent=view.activate(data.replicas, until, self._at))
 
     def _signal(self, data: SignalMeasured, record: Record) -> None:
-        view = self._view(data.model)
+        view = self.view_of(data.model)
         reading = Reading(data.value, data.target, Seconds(data.valid_for))
         self._look(view, record, urgent=view.signal(data.name[:NAME_MOST], reading, self._at))
 
     def _backlog(self, data: BacklogMeasured, record: Record) -> None:
-        view = self._view(data.model)
+        view = self.view_of(data.model)
         reading = Reading(data.items, None, BACKLOG_VALID)
         self._look(view, record, urgent=view.signal(f"backlog/{data.source[:NAME_MOST]}", reading, self._at))
 
     def _lag(self, data: LagMeasured, record: Record) -> None:
-        view = self._view(data.model)
+        view = self.view_of(data.model)
         short = data if len(data.name) <= NAME_MOST else replace(data, name=data.name[:NAME_MOST])
         self._look(view, record, urgent=view.lag(short, self._at))
 
     # -- inside
 
-    def _view(self, model: str) -> ModelView:
+    def view_of(self, model: str) -> ModelView:
+        """What is known of a model; what nobody declares is kept within a bound."""
         view = self.models.get(model)
         if view is None:
             view = ModelView(model)

@@ -3,39 +3,36 @@
 An event only wakes the loop and says which model is dirty; the decision is made from the whole view of that model. More
 requests than the last wish is good for are urgent; ordinary windows wait for the model's tick; quiet models wait for
 their `again_at`. Everything runs on one event loop and in small slices, because a gateway may run beside it.
+
+The parts: `owning` (which partitions are ours), `following` and `reading_back` (what the log says of them), `estate`
+(what is known), `deciding`, `recording`, `waiting`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil
 from typing import Final
 
 from autoscaler.core.agenda import Agenda
-from autoscaler.core.decide import decide, hold
-from autoscaler.core.model import Decision, Reason, Snapshot
+from autoscaler.core.model import Decision, Snapshot
 from autoscaler.core.policy import ScalingPolicy
-from autoscaler.core.view import Declared, ModelView, Wish
-from autoscaler.fold import Fold
+from autoscaler.core.view import Wish
+from autoscaler.deciding import Decider
+from autoscaler.estate import Estate, Tenure
+from autoscaler.following import Listener, OwnedTopics, closing, keep_on
 from autoscaler.inbox import Inbox
-from autoscaler.record import wish_of
+from autoscaler.owning import NEWS, STATES, Means, Owning, Topics
+from autoscaler.recording import Recorder
 from autoscaler.settings import AutoscalerSettings
+from autoscaler.waiting import Pauses, Waker
 from events.clock import Clock
-from events.log import Batch, EventLog, LogClosed, LogUnavailable, Position, Query, Start, Subscription
+from events.log import Batch, EventLog, LogClosed, LogUnavailable, Record, Start
 from events.names import Topic
-from events.types.decisions import OwnershipTaken
 from events.units import Instant
 from events.urgency import is_urgent
 from events.writer import EventWriter
-
-_log: Final = logging.getLogger(__name__)
-
-STATES: Final = (Topic.MODELS, Topic.DECISIONS, Topic.REPLICAS, Topic.GATEWAYS)
-NEWS: Final = (Topic.REQUESTS, Topic.METRICS)
 
 FOLD_SLICE: Final = 64
 DECIDE_SLICE: Final = 32
@@ -43,21 +40,6 @@ DECIDE_SLICE: Final = 32
 
 FOLD_PART: Final = 8
 """When more wait than that many slices, this part of them is folded at once: folding must keep up with the reading."""
-
-RECORDINGS_MOST: Final = 16
-"""Appends in flight: an edge does not wait for the commit of what was decided before it. The log commits in groups."""
-
-ORDINARY_MOST: Final = 2
-"""Appends in flight beyond which only edges are decided: theirs should not stand behind many in the log."""
-
-TRIES_COUNTED: Final = 20
-"""Pauses stop doubling after this many tries at the latest."""
-
-ALARM_MOST: Final = 3600.0
-"""An alarm is set for at most so many seconds, and then again: timers of event loops overflow."""
-
-GRAIN: Final = 0.02
-"""Timers of quiet models are rounded up to this many seconds, so that one alarm serves many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +54,11 @@ class ModelReport:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Counts since the start."""
+    """Counts since the start; `models` and `partitions` as of now.
+
+    `takeovers`: partitions taken; `losses`: partitions that another took while they were ours. `refused_wishes`: of
+    autoscalers that had lost the partition when they wrote.
+    """
 
     models: int
     decided: int
@@ -80,69 +66,78 @@ class Statistics:
     policy_failures: int
     log_failures: int
     unreadable_declarations: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    """A decision that is still to be recorded, with what it was taken from."""
-
-    view: ModelView
-    declared: Declared
-    snapshot: Snapshot
-    decision: Decision
+    partitions: int = 0
+    takeovers: int = 0
+    losses: int = 0
+    refused_wishes: int = 0
 
 
 class Autoscaler:
-    """Owns the wishes of all models of partition 0, until another one takes them. Give `writer` its own source."""
+    """Owns the wishes of the models of its partitions: those that the group of all autoscalers on this log gives it.
+
+    On a log of one process it is all of them. Give `writer` its own source, and `settings.owner` a name that no other
+    process has, nor this one after a restart. `start`, `wait`, `close`.
+    """
 
     def __init__(self, log: EventLog, clock: Clock, writer: EventWriter, settings: AutoscalerSettings) -> None:
         self._event_log = log
         self._clock = clock
-        self._writer = writer
         self._settings = settings
+        self._pauses = Pauses(clock, settings)
+        self._waker = Waker(clock)
         self._agenda = Agenda()
-        self._fold = Fold(self._agenda, settings.tick, clock.now())
-        self._wake = asyncio.Event()
+        self._estate = Estate(self._agenda, settings.tick)
         self._inbox = Inbox()
         self._folded = asyncio.Event()
-        self._states_read = asyncio.Event()
-        self._history_read = asyncio.Event()
+        self._gateways_read = asyncio.Event()
+        states = OwnedTopics(
+            log, self._pauses, STATES,
+            Listener(lambda one: Start("newest_per_key", partitions=(one,)), self._take_states, self._on_states),
+        )  # fmt: skip
+        news = OwnedTopics(
+            log, self._pauses, NEWS, Listener(self._start_of_news, self._take_news, lambda _: None)
+        )  # fmt: skip
+        self._topics = Topics(states, news)
+        means = Means(log, clock, writer, settings, self._pauses)
+        self._owning = Owning(means, self._estate, self._topics, self._gateways_read)
+        self._decider = Decider(self._estate, self._agenda, settings)
+        self._recorder = Recorder(log, clock, writer, self._pauses, self._waker)
         self._tasks: list[asyncio.Task[None]] = []
         self._ended = False
-        self._read_to = clock.now()
-        self._record_tries = 0
-        self._recordings: set[asyncio.Task[None]] = set()
-        self._room = asyncio.Semaphore(RECORDINGS_MOST)
-        self._failure: BaseException | None = None
-        self._alarm: tuple[Instant, asyncio.Task[None]] | None = None
-        self._decided = self._recorded = self._policy_failures = self._log_failures = 0
 
     # -- life
 
     async def start(self) -> None:
-        """Take ownership, read the states, then decide. Returns when the first decisions may be taken.
+        """Join the group and take what it gives, read the states, then decide. Returns when the first decisions may be
+        taken; also when others have all partitions, or the group has yet to be dealt anew: then this one stands by.
 
-        Past demand is read back meanwhile; until it is, wishes may rise and none falls. Raises LogUnavailable,
-        LogClosed.
+        Past demand is read back meanwhile; until it is, wishes may rise and none falls. Raises LogClosed, and
+        LogUnavailable when the log has said nothing within `settings.start_most`.
         """
-        taken = OwnershipTaken(partition=0, owner=self._settings.owner)
-        (position,) = await self._event_log.append([self._writer.envelope(taken)])
-        self._fold.epoch = position.offset
-        self._fold.live_from = await self._appended_at(position)
-        states, news = self._fold_batch, self._take_news
-        self._spawn(self._follow(STATES, lambda: Start("newest_per_key"), states, self._states_read.set))
-        await self._until(self._states_read)
-        self._fold.states_read()
-        since = self._read_to = self._history_from()
-        self._spawn(self._follow(NEWS, lambda: Start("time", self._read_to), news, lambda: self._on_history(since)))
-        self._spawn(self._work())
+        for work in (
+            self._follow_gateways(), self._topics.states.run(), self._topics.news.run(), self._owning.run(),
+            self._work(),
+        ):  # fmt: skip
+            self._spawn(work)
+        ready = asyncio.create_task(self._estate.progress.until(lambda: self.deciding))
+        late = asyncio.create_task(self._pauses.sleep(self._settings.start_most))
+        try:
+            await asyncio.wait([ready, late, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in self._tasks:
+                if task.done():
+                    task.result()
+                    raise LogClosed("the log was closed while the autoscaler started")
+            if not ready.done():
+                raise LogUnavailable(f"{self.missing()[0]}, after {self._settings.start_most:.0f} s")
+        finally:
+            ready.cancel()
+            late.cancel()
+            await asyncio.gather(ready, late, return_exceptions=True)
 
     async def close(self) -> None:
-        """Stop. What was recorded stands."""
-        tasks, self._tasks = [*self._tasks, *self._recordings], []
-        if self._alarm is not None:
-            tasks.append(self._alarm[1])
-            self._alarm = None
+        """Stop, and leave the group: others take over at once. What was recorded stands."""
+        tasks, self._tasks = [*self._tasks, *self._recorder.cancel()], []
+        self._waker.close()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -155,318 +150,185 @@ class Autoscaler:
 
     @property
     def deciding(self) -> bool:
-        """Whether this autoscaler decides: it has read the states, and nobody has taken ownership from it."""
-        return self._states_read.is_set() and self._fold.lost_to is None
+        """Whether it decides all that it is given: it has joined the group, and of each of its partitions it has read
+        the states, and nobody has taken it away."""
+        return self._owning.joined and self._gateways_read.is_set() and not self._undecided()
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        """The partitions whose models it decides now."""
+        return frozenset(one.partition for one in self._estate.tenures.values() if one.decides)
 
     @property
     def history_read(self) -> bool:
-        """Whether past demand has been read back, so that wishes may fall."""
-        return self._history_read.is_set()
+        """Whether past demand of all that it is given has been read back, so that wishes may fall."""
+        tenures = self._estate.tenures
+        return self.deciding and all(tenures[one].history_read.is_set() for one in self._owning.assigned)
 
     async def wait_history_read(self) -> None:
         """Return once past demand has been read back."""
-        await self._history_read.wait()
+        await self._estate.progress.until(lambda: self.history_read)
 
     def missing(self) -> Sequence[str]:
         """What keeps it from deciding, a sentence each."""
-        if self._fold.lost_to is not None:
-            return [f"the autoscaler does not decide: {self._fold.lost_to} has taken ownership"]
-        return [] if self._states_read.is_set() else ["the autoscaler has not read the states yet"]
+        if not self._owning.joined:
+            return ["the autoscaler has not joined the others yet"]
+        lost = [
+            f"the autoscaler does not decide: {owner} has taken partition {partition}"
+            for partition, owner in self._estate.lost_to.items()
+        ]
+        if lost or self.deciding:
+            return lost
+        return ["the autoscaler has not read the states yet"]
 
     def view(self, model: str) -> ModelReport | None:
-        """How a model stands now; None when it is not declared."""
-        view = self._fold.models.get(model)
-        snapshot = None if view is None else view.snapshot(self._clock.now(), self._fold.world)
-        if view is None or view.declared is None or snapshot is None:
+        """How a model stands now; None when it is not declared, or not decided here."""
+        found = self._estate.find(model)
+        if found is None:
+            return None
+        tenure, view = found
+        snapshot = view.snapshot(self._clock.now(), tenure.fold.world)
+        if view.declared is None or snapshot is None:
             return None
         return ModelReport(snapshot, view.declared.policy, view.last, view.wish)
 
     def signalled(self) -> Iterator[tuple[str, ScalingPolicy]]:
         """The models that are decided here and declare signals, with their policies."""
-        if self.deciding:
-            for view in self._fold.models.values():
-                declared = view.declared
-                if declared is not None and declared.policy.signals and not declared.deleted:
-                    yield view.model, declared.policy
+        for view in self._estate.views():
+            declared = view.declared
+            if declared is not None and declared.policy.signals and not declared.deleted:
+                yield view.model, declared.policy
 
     def statistics(self) -> Statistics:
         """Counts since the start."""
+        estate = self._estate
         return Statistics(
-            models=len(self._fold.models),
-            decided=self._decided,
-            recorded=self._recorded,
-            policy_failures=self._policy_failures,
-            log_failures=self._log_failures,
-            unreadable_declarations=self._fold.unreadable,
+            models=estate.models,
+            decided=self._decider.decided,
+            recorded=self._recorder.recorded,
+            policy_failures=self._decider.policy_failures,
+            log_failures=self._pauses.failures,
+            unreadable_declarations=estate.unreadable,
+            partitions=len(self.partitions),
+            takeovers=estate.taken,
+            losses=estate.lost,
+            refused_wishes=estate.refused,
         )
+
+    def _undecided(self) -> list[int]:
+        """What is given to us and not decided."""
+        return sorted(self._owning.assigned - self.partitions)
 
     # -- observe
 
-    async def _appended_at(self, position: Position) -> Instant:
-        """The log's time of a record; that of our clock if it is gone already."""
-        query = Query(position.topic, position.partition, from_offset=position.offset, limit=1)
-        async for record in self._event_log.read(query):
-            return record.appended_at
-        return self._clock.now()
+    async def _follow_gateways(self) -> None:
+        async def follow(works: Callable[[], None]) -> None:
+            topics, start = (Topic.GATEWAYS,), Start("newest_per_key")
+            async with closing(self._event_log.subscribe(topics, start)) as subscription:
+                async for batch in subscription:
+                    works()
+                    now = self._clock.now()
+                    for record in batch.records:
+                        self._estate.beat(record, now)
+                    if batch.caught_up:
+                        self._gateways_read.set()
+                        self._estate.progress.moved()
 
-    async def _follow(
-        self,
-        topics: Sequence[str],
-        start: Callable[[], Start],
-        take: Callable[[Batch], Coroutine[None, None, None]],
-        caught_up: Callable[[], None],
-    ) -> None:
-        """Take what the topics say until the log is closed; a log that fails is asked again."""
-        tries = 0
-        while not self._ended:
-            try:
-                async with _closing(self._event_log.subscribe(topics, start())) as subscription:
-                    async for batch in subscription:
-                        tries = 0
-                        await take(batch)
-                        if batch.caught_up:
-                            caught_up()
-                self._ended = True
-            except LogClosed:
-                self._ended = True
-            except LogUnavailable as error:
-                tries = min(tries + 1, TRIES_COUNTED)
-                await self._pause(tries, error)
-        self._wake.set()
+        await keep_on(follow, self._pauses)
+        self._end()
 
-    async def _fold_batch(self, batch: Batch) -> None:
+    def _on_states(self, partition: int) -> None:
+        tenure = self._estate.tenures.get(partition)
+        if tenure is not None and not tenure.states_read.is_set():
+            self._estate.know_states(tenure, self._clock.now())
+            self._waker.wake()
+
+    def _start_of_news(self, partition: int) -> Start:
+        tenure = self._estate.tenures.get(partition)
+        return Start("time", self._clock.now() if tenure is None else tenure.read_to, (partition,))
+
+    async def _take_states(self, batch: Batch) -> None:
         records = batch.records
         for begin in range(0, len(records), FOLD_SLICE):
             now = self._clock.now()
             for record in records[begin : begin + FOLD_SLICE]:
-                self._fold.take(record, now)
-            self._wake.set()
+                self._estate.fold(record, now)
+            self._waker.wake()
             if begin + FOLD_SLICE < len(records):
                 await asyncio.sleep(0)
 
     async def _take_news(self, batch: Batch) -> None:
-        """History is folded in its order; later, an edge is folded before the rest, which waits in the inbox."""
-        if not self.history_read:
-            await self._fold_batch(batch)
+        """An edge is folded before the rest, which waits in the inbox."""
+        now = self._clock.now()
+        for record in batch.records:
+            tenure = self._estate.tenures.get(record.position.partition)
+            if tenure is not None:
+                self._take_in(tenure, record, now)
+        await self._decide_edges()
+        self._waker.wake()
+        await asyncio.sleep(0)
+        while self._inbox.full and not self._ended:
+            self._folded.clear()
+            await self._folded.wait()
+
+    def _take_in(self, tenure: Tenure, record: Record, now: Instant) -> None:
+        tenure.read_to = record.appended_at
+        if tenure.past is not None:
+            tenure.past.saw(record)
+        if is_urgent(record.envelope.data):
+            for one in self._inbox.with_all_before(record):
+                self._estate.fold(one, now)
         else:
-            now = self._clock.now()
-            for record in batch.records:
-                if is_urgent(record.envelope.data):
-                    for one in self._inbox.with_all_before(record):
-                        self._fold.take(one, now)
-                else:
-                    self._inbox.put(record)
-            await self._decide_edges()
-            self._wake.set()
-            await asyncio.sleep(0)
-            while self._inbox.full and not self._ended:
-                self._folded.clear()
-                await self._folded.wait()
-        if batch.records:
-            self._read_to = batch.records[-1].appended_at
+            self._inbox.put(record)
 
     def _fold_some(self) -> None:
         """A slice of what waits."""
         if self._inbox:
             now = self._clock.now()
             for record in self._inbox.take(max(FOLD_SLICE, len(self._inbox) // FOLD_PART)):
-                self._fold.take(record, now)
+                self._estate.fold(record, now)
             self._folded.set()
-
-    def _on_history(self, since: Instant) -> None:
-        if not self.history_read:
-            self._fold.history_read(since, self._clock.now())
-            self._history_read.set()
-            self._wake.set()
-
-    def _history_from(self) -> Instant:
-        """As far back as any model's demand matters, within the bound."""
-        policies = [view.declared.policy for view in self._fold.models.values() if view.declared is not None]
-        longest = max(
-            (max(policy.stable_window, policy.keep_alive) for policy in policies), default=self._settings.read_back_most
-        )
-        return Instant(self._clock.now() - min(longest, self._settings.read_back_most))
 
     # -- decide
 
     async def _work(self) -> None:
         """Decide what is dirty and due, slice by slice; wait when nothing is. Ends when the log is closed."""
-        while not self._ended:
-            if self._failure is not None:
-                raise self._failure
+        while not self._ended and not self._recorder.closed:
+            if self._recorder.failure is not None:
+                raise self._recorder.failure
             self._fold_some()
             await self._decide_edges()
-            if self._fold.lost_to is None and self._ordinary():
+            if self._recorder.ordinary:
                 await self._decide_all(self._agenda.take(self._clock.now(), DECIDE_SLICE))
             next_at = self._next_at()
             if self._inbox or (next_at is not None and next_at <= self._clock.now()):
                 await asyncio.sleep(0)
             else:
-                await self._rest(next_at)
+                await self._waker.rest(next_at)
+        self._end()
         self._folded.set()  # nobody folds any more
-
-    def _ordinary(self) -> bool:
-        """Whether what is no edge may be decided now."""
-        return len(self._recordings) < ORDINARY_MOST
 
     def _next_at(self) -> Instant | None:
         """When there is something to decide; None: not before something happens."""
-        if self._fold.lost_to is not None:
-            return None
-        if self._ordinary():
+        if self._recorder.ordinary:
             return self._agenda.next_at()
         return Instant(0.0) if self._agenda.has_edges else None
 
     async def _decide_edges(self) -> None:
         """Some of them; whoever calls this comes again."""
-        if self._fold.lost_to is None and self._agenda.has_edges:
+        if self._agenda.has_edges:
             await self._decide_all(self._agenda.take_edges(DECIDE_SLICE))
 
     async def _decide_all(self, models: Sequence[str]) -> None:
         """Decide these, and have recorded what must be."""
         now = self._clock.now()
-        taken = [self._decide(model, now) for model in models]
-        to_record = [one for one in taken if one is not None]
-        if to_record:
-            await self._room.acquire()
-            record = asyncio.create_task(self._record(to_record))
-            self._recordings.add(record)
-            record.add_done_callback(self._recorded_or_failed)
+        taken = [one for model in models if (one := self._decider.decide(model, now)) is not None]
+        if taken:
+            await self._recorder.record(taken, self._decider)
 
-    def _decide(self, model: str, now: Instant) -> _Taken | None:
-        """Decide one model. Returns what must be recorded before it counts."""
-        view = self._fold.models.get(model)
-        if view is not None and view.recording:
-            view.dirty = True
-            return None
-        snapshot = None if view is None else view.snapshot(now, self._fold.world)
-        if view is None or view.declared is None or snapshot is None:
-            return None
-        decision = self._decision(snapshot, view.declared.policy, now)
-        self._decided += 1
-        taken = _Taken(view, view.declared, snapshot, decision)
-        record_at = view.record_at(decision, now, self._settings.reasons_every)
-        if record_at == now:
-            view.recording = True  # decided again only when this is on record
-            return taken
-        self._stand(taken, now)
-        if record_at is not None:
-            self._agenda.at(model, record_at)
-        return None
-
-    def _decision(self, snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> Decision:
-        try:
-            return decide(snapshot, policy, now)
-        except Exception:  # noqa: BLE001 - a policy's bug must not stop the loop for the other models
-            self._policy_failures += 1
-            _log.exception("policy %s failed for %s; its last wish stands", policy.name, snapshot.model)
-            return hold(snapshot, policy, now, Reason.POLICY_FAILED)
-
-    def _stand(self, taken: _Taken, now: Instant) -> None:
-        """The decision stands: it is on record, or says nothing new."""
-        if taken.declared.deleted:
-            self._fold.forget(taken.view.model)
-            return
-        taken.view.decided(taken.decision, now)
-        self._look_again(taken.view, taken.decision)
-
-    def _look_again(self, view: ModelView, decision: Decision) -> None:
-        if decision.again_at is not None:
-            self._agenda.at(view.model, Instant(ceil(decision.again_at / GRAIN) * GRAIN))
-
-    # -- record, act
-
-    async def _record(self, taken: Sequence[_Taken]) -> None:
-        """Append the wishes; only then do they count. If the log fails, all is decided anew after a pause."""
-        envelopes = [
-            self._writer.envelope(
-                wish_of(one.snapshot, one.declared.policy, one.decision), cause=one.view.cause, epoch=self._fold.epoch
-            )
-            for one in taken
-        ]
-        try:
-            await self._event_log.append(envelopes)
-        except LogUnavailable as error:
-            self._record_tries = min(self._record_tries + 1, TRIES_COUNTED)
-            await self._pause(self._record_tries, error)
-            for one in taken:
-                one.view.recording, one.view.dirty, one.view.unsure = False, False, True
-                self._agenda.urgent(one.view.model)
-            return
-        self._record_tries = 0
-        self._recorded += len(taken)
-        now = self._clock.now()
-        for one in taken:
-            self._on_record(one, now)
-
-    def _on_record(self, one: _Taken, now: Instant) -> None:
-        """A wish is on record: it counts, unless its model was declared anew meanwhile."""
-        view = one.view
-        dirty, view.recording, view.dirty = view.dirty, False, False
-        if self._fold.models.get(view.model) is view and view.is_of(one.declared.uid):
-            view.recorded(one.decision, one.declared, now)
-            self._stand(one, now)
-        else:
-            dirty = True
-        if dirty:
-            self._agenda.urgent(view.model)
-
-    def _recorded_or_failed(self, record: asyncio.Task[None]) -> None:
-        """A recording has ended: there is room for another, and work for models that changed meanwhile."""
-        self._recordings.discard(record)
-        self._room.release()
-        error = None if record.cancelled() else record.exception()
-        if isinstance(error, LogClosed):
-            self._ended = True
-        elif error is not None:
-            self._failure = error
-        self._wake.set()
-
-    # -- waiting
-
-    async def _rest(self, until: Instant | None) -> None:
-        """Wait until woken, or until that instant."""
-        self._wake.clear()
-        if until is not None:
-            until = min(until, Instant(self._clock.now() + ALARM_MOST))
-        if until is not None and (self._alarm is None or until < self._alarm[0]):
-            if self._alarm is not None:
-                self._alarm[1].cancel()
-            self._alarm = (until, asyncio.create_task(self._ring_at(until)))
-        await self._wake.wait()
-
-    async def _ring_at(self, instant: Instant) -> None:
-        await self._clock.sleep_until(instant)
-        self._alarm = None
-        self._wake.set()
-
-    async def _pause(self, tries: int, error: LogUnavailable) -> None:
-        """Wait before the log is tried again."""
-        self._log_failures += 1
-        settings = self._settings
-        seconds = min(settings.retry_most, settings.retry_first * 2 ** (tries - 1))
-        _log.warning("the event log failed (%s); trying again in %.1f s", error, seconds)
-        await self._clock.sleep_until(Instant(self._clock.now() + seconds))
-
-    async def _until(self, event: asyncio.Event) -> None:
-        """Wait for `event`, or raise what the tasks it depends on have failed of."""
-        waiter = asyncio.create_task(event.wait())
-        try:
-            await asyncio.wait([waiter, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
-            for task in self._tasks:
-                if task.done():
-                    task.result()
-                    raise LogClosed("the log was closed while the autoscaler started")
-        finally:
-            waiter.cancel()
+    def _end(self) -> None:
+        self._ended = True
+        self._waker.wake()
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         self._tasks.append(asyncio.create_task(work))
-
-
-@asynccontextmanager
-async def _closing(subscription: Subscription) -> AsyncIterator[Subscription]:
-    try:
-        yield subscription
-    finally:
-        await subscription.close()

@@ -22,3 +22,10 @@ class AutoscalerSettings:
     retry_first: Seconds = Seconds(0.1)
     retry_most: Seconds = Seconds(5.0)
     """Pauses between tries while the log cannot be written or read: doubling from the first to the most."""
+    start_most: Seconds = Seconds(30.0)
+    """`Autoscaler.start` gives up after so long without a word from the log."""
+    retake_first: Seconds = Seconds(0.5)
+    retake_most: Seconds = Seconds(5.0)
+    """Pauses before a partition that another autoscaler has taken is taken again, if it is assigned to us still:
+    doubling. A process that was stopped and goes on believes in its old share until its group says otherwise; two that
+    took at once would take from one another until then."""

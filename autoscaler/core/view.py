@@ -200,6 +200,10 @@ class ModelView:
         """The wish that stands in the log, from before this process."""
         self.wish, self.memory = wish, memory
 
+    def inherit(self, other: ModelView) -> None:
+        """Take the demand that another view of the same model has folded, since it knows more of the past."""
+        self._windows, self._signals, self._floors = other._windows, other._signals, other._floors
+
     @property
     def pressed(self) -> bool:
         """Whether more runs and waits than the last decision is good for."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -178,12 +179,13 @@ async def test_edges_act_while_history_is_unread(world: World) -> None:
     """Somebody waits before the past is read: the model is woken; what runs is left alone."""
 
     class Slow(Brittle):
-        """A log whose news cannot be read yet."""
+        """A log whose past cannot be read yet."""
 
-        def subscribe(self, topics, start, group=None):  # type: ignore[no-untyped-def]  # as the port
-            if start.at == "time":
+        async def read(self, query: Query) -> AsyncIterator[Record]:
+            if query.topic == Topic.REQUESTS:
                 raise LogUnavailable("reading the past fails")
-            return super().subscribe([*topics, Topic.REQUESTS], start, group)
+            async for record in super().read(query):
+                yield record
 
     world.log = Slow(world.clock)
     world.tell(declared("busy", minReplicas=0))
@@ -251,22 +253,65 @@ async def test_recorded_before_it_counts(world: World) -> None:
         assert await world.numbers() == [0, 3]
 
 
-async def test_who_lost_ownership_stops(world: World) -> None:
-    """A second autoscaler takes over; the first decides nothing any more and says so."""
+async def test_a_second_one_stands_by(world: World) -> None:
+    """One partition has one owner: the second decides nothing, says that it is ready, and takes over at once."""
     world.tell(declared())
-    async with world.autoscaler() as first, world.autoscaler() as second:
+    async with world.autoscaler() as first:
+        async with world.autoscaler() as second:
+            world.waits(5)
+            await world.clock.advance(0.1)
+            assert (first.partitions, second.partitions) == ({0}, set())
+            assert second.missing() == []
+            assert second.view("m") is None
+            await first.close()
+            await world.clock.advance(0.1)
+            assert second.partitions == {0}
+            world.waits(9)
+            await world.clock.advance(0.1)
+        assert await epochs(world) == [None, 0, 0, None, 3]
+        assert await world.numbers() == [0, 2, 3]
+
+
+async def epochs(world: World) -> list[int | None]:
+    """Of all that stands on `relume.decisions`; ownerships have none."""
+    return [record.envelope.epoch for record in await world.decisions()]
+
+
+async def test_who_lost_ownership_stops_and_takes_again(world: World) -> None:
+    """Another one says that the partition is its: the first decides nothing and says so; a while later, since the group
+    gives it the partition still, it takes it again."""
+    world.tell(declared())
+    async with world.autoscaler(retake_first=0.5) as first:
+        world.tell(OwnershipTaken(partition=0, owner="other"), "relume/other")
+        await world.clock.advance(0.1)
         world.waits(5)
-        await settle()
-        epochs = [record.envelope.epoch for record in await world.decisions()]
-        assert epochs == [None, 0, None, 2]
+        await world.clock.advance(0.1)
         assert not first.deciding
-        assert first.missing() == ["the autoscaler does not decide: autoscaler-2 has taken ownership"]
-        assert second.deciding
-        assert second.missing() == []
+        assert first.partitions == set()
+        assert first.missing() == ["the autoscaler does not decide: other has taken partition 0"]
+        assert await epochs(world) == [None, 0, None]
+        await world.clock.advance(0.6)
+        world.waits(5)
+        await world.clock.advance(0.1)
+        assert first.deciding
+        assert await epochs(world) == [None, 0, None, None, 3]
+        assert (first.statistics().takeovers, first.statistics().losses) == (2, 1)
+        assert await world.numbers() == [0, 2]
+
+
+async def test_two_that_believe_in_the_same_share_do_not_wear_each_other_out(world: World) -> None:
+    """The pauses between retakes double, up to their bound."""
+    world.tell(declared())
+    async with world.autoscaler(retake_first=0.5, retake_most=5.0) as first:
+        for _ in range(300):
+            if first.partitions:
+                world.tell(OwnershipTaken(partition=0, owner="other"), "relume/other")
+            await world.clock.advance(0.1)
+        assert 6 <= first.statistics().losses <= 10  # 0.5 + 1 + 2 + 4 + 5 + 5 + … s
 
 
 async def test_ownership_lost_while_the_log_refuses(world: World) -> None:
-    """What could not be recorded before another one took over is never recorded."""
+    """What could not be recorded before another one took over is never recorded under the old epoch."""
     world.tell(declared())
     async with world.autoscaler():
         world.log.broken = True
@@ -275,8 +320,31 @@ async def test_ownership_lost_while_the_log_refuses(world: World) -> None:
         await world.clock.advance(1)
         world.tell(OwnershipTaken(partition=0, owner="other"), "relume/other")
         world.log.broken = False
-        await world.clock.advance(10)
+        await world.clock.advance(0.2)
         assert await world.numbers() == [0]
+        await world.clock.advance(10)
+        assert await epochs(world) == [None, 0, None, None, 3]
+
+
+async def test_a_wish_that_hides_ours_is_covered(world: World) -> None:
+    """A zombie's late wish is void and counted; ours is said again, so that who reads the newest values finds it."""
+    world.tell(declared())
+    async with world.autoscaler() as autoscaler:
+        world.waits(9)
+        await world.clock.advance(0.1)
+        (*_, ours) = await world.wishes()
+        world.tell(OwnershipTaken(partition=0, owner="zombie"), "relume/zombie")
+        await settle()
+        await world.clock.advance(1)
+        await settle()
+        assert autoscaler.partitions == {0}
+        zombie = EventWriter("relume/zombie", world.clock)
+        await world.log.append([zombie.envelope(replace(ours, replicas=0), epoch=0)])
+        await world.clock.advance(0.1)
+        assert (await world.wishes())[-1].replicas == 3
+        assert autoscaler.statistics().refused_wishes == 1
+        newest = [record async for record in world.log.read(Query(Topic.DECISIONS, newest_per_key=True))]
+        assert [one.envelope.data.replicas for one in newest if isinstance(one.envelope.data, WishDecided)] == [3]
 
 
 async def test_reasons_that_flicker_are_not_recorded_each_time(world: World) -> None:

@@ -99,7 +99,7 @@ def test_a_wish_whose_writing_is_unsure_is_settled(written: float) -> None:
         await asyncio.sleep(0.6)
         made.faults.away, made.faults.unsure = True, written
         await asyncio.sleep(2.5)
-        view = made.autoscaler._fold.models["m"]
+        view = made.autoscaler._estate.tenures[0].fold.models["m"]
         assert view.unsure
         assert view.wish is not None
         same = Decision(replicas=view.wish.replicas, reasons=view.wish.reasons, memory=Memory())
@@ -182,6 +182,8 @@ def test_names_that_come_and_go_leave_nothing_behind() -> None:
             "seats": allocator.pool._seats, "causes": allocator._causes, "due": made.autoscaler._agenda._due,
         }  # fmt: skip
         assert {name: len(what) for name, what in kept.items() if what} == {}
-        assert set(made.autoscaler._fold.models) == set(made.autoscaler._fold._undeclared)  # which is bounded
+        assert set(made.autoscaler._estate.tenures[0].fold.models) == set(
+            made.autoscaler._estate.tenures[0].fold._undeclared
+        )  # which is bounded
 
     told(story)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from events.adapters.memory import MemoryEventLog
 from events.clock import Clock
@@ -84,6 +84,7 @@ class _Late:
         self._under = under
         self._batches = aiter(under)
         self._news: deque[Record] = deque(maxlen=8)
+        self._dropped: set[int] = set()
 
     def __aiter__(self) -> AsyncIterator[Batch]:
         return self
@@ -97,8 +98,20 @@ class _Late:
             await log.clock.sleep_until(Instant(log.clock.now() + log.drawn.random() * faults.delay))
         if self._news and log.drawn.random() < faults.repeats_news:
             batch = Batch((*batch.records, log.drawn.choice(self._news)), caught_up=batch.caught_up)
+        dropped = [one for one in batch.records if one.position.partition in self._dropped]
+        if dropped:
+            batch = replace(batch, records=tuple(one for one in batch.records if one not in dropped))
         self._news.extend(one for one in batch.records if TOPIC_KINDS[one.position.topic] is TopicKind.NEWS)
         return batch
+
+    def add(self, start: Start) -> None:
+        self._dropped.difference_update(start.partitions or ())
+        self._under.add(start)
+
+    def drop(self, partitions: Collection[int]) -> None:
+        self._dropped.update(partitions)
+        self._news = deque((one for one in self._news if one.position.partition not in partitions), maxlen=8)
+        self._under.drop(partitions)
 
     async def commit(self, positions: Sequence[Position]) -> None:
         await self._under.commit(positions)

@@ -190,8 +190,8 @@ def check_quiet(made: World) -> None:
         raise made.ledger.breach(f"not quiet at the end: {left}")
     sizes = {
         "alarms": len(authority._alarms), "agenda": len(made.autoscaler._agenda._heap),
-        "recordings": len(made.autoscaler._recordings), "models": len(authority._models),
-        "autoscaler's models": len(made.autoscaler._fold.models), "timers": len(made.allocator.pool._timers),
+        "recordings": len(made.autoscaler._recorder._recordings), "models": len(authority._models),
+        "autoscaler's models": made.autoscaler._estate.models, "timers": len(made.allocator.pool._timers),
     }  # fmt: skip
     if any(size > 64 + 8 * made.setup.models for size in sizes.values()):
         raise made.ledger.breach(f"something grows: {sizes}")

@@ -1,0 +1,143 @@
+"""What this autoscaler owns now: a tenure for each of its partitions, with all that is known of the models in it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Final
+
+from autoscaler.core.agenda import Agenda
+from autoscaler.core.gateways import Gateways
+from autoscaler.core.view import ModelView
+from autoscaler.fold import NAME_MOST, Fold
+from autoscaler.reading_back import PastReader
+from autoscaler.waiting import Progress
+from events.log import Record
+from events.types.gateways import GatewayBeat
+from events.units import Instant, Seconds
+
+RECENT: Final = Seconds(2.0)
+"""Live news is followed from so long before the partition was taken. A gateway sends a window a second of each model
+that has requests, so that all levels of now are in it."""
+
+
+class Tenure:
+    """One time of owning one partition: from its `ownership.taken` until it is revoked or lost."""
+
+    __slots__ = ("fold", "history_read", "lost", "partition", "past", "read_to", "states_read")
+
+    def __init__(self, partition: int, fold: Fold) -> None:
+        self.partition = partition
+        self.fold = fold
+        self.states_read = asyncio.Event()
+        self.history_read = asyncio.Event()
+        self.lost = asyncio.Event()
+        self.past: PastReader | None = None
+        self.read_to = Instant(0.0)
+        """Append time of the last news that was taken."""
+
+    @property
+    def decides(self) -> bool:
+        """Whether its models may be decided."""
+        return self.states_read.is_set() and not self.lost.is_set()
+
+
+class Estate:
+    """The tenures, by partition. Everything here happens at once, on the loop."""
+
+    def __init__(self, agenda: Agenda, tick: Seconds) -> None:
+        self.tenures: dict[int, Tenure] = {}
+        self.gateways = Gateways()
+        self.progress = Progress()
+        """Moves when a tenure begins, comes further, or ends."""
+        self.lost_to: dict[int, str] = {}
+        """Who has taken a partition from us that is assigned to us; until it is ours again."""
+        self.taken = self.lost = 0
+        self._agenda = agenda
+        self._tick = tick
+        self._unreadable = self._refused = 0
+
+    def begin(self, partition: int, epoch: int) -> Tenure:
+        """The partition is ours as of this epoch."""
+        fold = Fold(self._agenda, self._tick, Instant(float("inf")), self.gateways)
+        fold.epoch = epoch
+        tenure = self.tenures[partition] = Tenure(partition, fold)
+        self.lost_to.pop(partition, None)
+        self.taken += 1
+        self.progress.moved()
+        return tenure
+
+    def know_states(self, tenure: Tenure, now: Instant) -> None:
+        """Its states have been read: its models may be decided, and live news makes them dirty."""
+        taken_at = now if tenure.fold.taken_at is None else tenure.fold.taken_at
+        tenure.read_to = tenure.fold.live_from = Instant(taken_at - RECENT)
+        tenure.fold.states_read()
+        tenure.states_read.set()
+        self.progress.moved()
+
+    def know_past(self, tenure: Tenure, since: Instant, now: Instant) -> None:
+        """Its demand has been read back: its wishes may fall."""
+        tenure.past = None
+        tenure.fold.join_past(since, now)
+        tenure.history_read.set()
+        self.progress.moved()
+
+    def end(self, tenure: Tenure) -> bool:
+        """It is not ours any more: its models are forgotten. False: that was known."""
+        if self.tenures.get(tenure.partition) is not tenure:
+            return False
+        del self.tenures[tenure.partition]
+        self._unreadable += tenure.fold.unreadable
+        self._refused += tenure.fold.owners.refused
+        tenure.fold.forget_all()
+        self.progress.moved()
+        return True
+
+    def fold(self, record: Record, now: Instant) -> None:
+        """Take in a record of an owned partition; others are nobody's business here."""
+        tenure = self.tenures.get(record.position.partition)
+        if tenure is None or tenure.lost.is_set():
+            return
+        tenure.fold.take(record, now)
+        if tenure.fold.lost_to is not None:
+            self.lost += 1
+            self.lost_to[tenure.partition] = tenure.fold.lost_to
+            tenure.fold.forget_all()  # at once: nothing of it is decided any more
+            tenure.lost.set()
+            self.progress.moved()
+
+    def beat(self, record: Record, now: Instant) -> None:
+        """Take in a record of `relume.gateways`."""
+        at = min(record.appended_at, now)
+        self.gateways.passed(at)
+        data = record.envelope.data
+        if isinstance(data, GatewayBeat):
+            self.gateways.beat(data.gateway[:NAME_MOST], data.boot[:NAME_MOST], at)
+
+    def find(self, model: str) -> tuple[Tenure, ModelView] | None:
+        """A model that may be decided."""
+        for tenure in self.tenures.values():
+            view = tenure.fold.models.get(model)
+            if view is not None:
+                return (tenure, view) if tenure.decides else None
+        return None
+
+    def views(self) -> Iterator[ModelView]:
+        """All models that are known."""
+        for tenure in self.tenures.values():
+            yield from tenure.fold.models.values()
+
+    @property
+    def models(self) -> int:
+        """How many models are known."""
+        return sum(len(tenure.fold.models) for tenure in self.tenures.values())
+
+    @property
+    def unreadable(self) -> int:
+        """Declarations that could not be read, since the start."""
+        return self._unreadable + sum(tenure.fold.unreadable for tenure in self.tenures.values())
+
+    @property
+    def refused(self) -> int:
+        """Wishes of others that had lost a partition, since the start."""
+        return self._refused + sum(tenure.fold.owners.refused for tenure in self.tenures.values())
