@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from deploy.compose.eventlog import MISSING, kafka_settings
@@ -47,14 +48,15 @@ def _look(settings: Settings, servers: tuple[str, ...], *, create: bool) -> Topi
     wanted = kafka_settings(settings, servers)
     client.quieten()
     admin = client.Admin(wanted)
+    looking = functools.partial(topics.check_topics, settings=wanted)
 
     try:
         created: list[str] = []
-        reports = admin.submit(topics.check_topics, wanted.open_timeout).result()
+        reports = admin.submit(looking, wanted.open_timeout).result()
         if create and any(report.partitions is None for report in reports):
             making = admin.submit(lambda found: topics.create_topics(found, wanted, reports), wanted.open_timeout)
             created = making.result()
-            reports = admin.submit(topics.check_topics, wanted.open_timeout).result()
+            reports = admin.submit(looking, wanted.open_timeout).result()
     finally:
         admin.close()
     states = tuple(

@@ -17,7 +17,7 @@ from events.names import Topic
 from events.units import Seconds
 from tests.support.events import Teller
 from tests.support.kafka_broker import Broker, shared_broker
-from tests.support.kafka_logs import LEAKS, Collector, collect_leaks, kafka_log, wipe
+from tests.support.kafka_logs import LEAKS, Collector, collect_leaks, kafka_log, quick_settings, wipe
 
 pytestmark = [pytest.mark.needs("kafka"), pytest.mark.slow, *LEAKS]
 
@@ -200,3 +200,22 @@ async def test_opened_without_a_broker(broker: Broker) -> None:
     with pytest.raises(LogUnavailable, match=broker.address):
         async with kafka_log(broker, open_timeout=Seconds(1.0)):
             raise AssertionError("it must not open")
+
+
+async def test_many_find_no_topics_at_the_same_moment(broker: Broker) -> None:
+    """Each would make them with another number of partitions: the first one's stands for all, and each log opens."""
+    logs = [
+        KafkaEventLog(quick_settings(broker, partitions=count, tend=False), SystemClock()) for count in (2, 3, 5, 7)
+    ]
+    try:
+        await asyncio.gather(*(log.open() for log in logs))
+        assert len({tuple(sorted(log._partitions.items())) for log in logs}) == 1
+        assert len(set(logs[0]._partitions.values())) == 1
+        tell = Teller(SystemClock(), "relume/a")
+        follower = Collector(logs[3].subscribe([GATEWAYS], Start("beginning")))
+        beats = [tell.beat(f"g{n}") for n in range(20)]
+        await logs[0].append(beats)
+        await follower.until({beat.id for beat in beats})
+        await follower.close()
+    finally:
+        await asyncio.gather(*(log.close() for log in logs))

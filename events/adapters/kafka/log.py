@@ -25,6 +25,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Self
 
+from kafka import KafkaAdminClient
+
 from events.adapters.counters import Counters
 from events.adapters.kafka.appends import Appends
 from events.adapters.kafka.chosen import ChosenFollower
@@ -38,7 +40,7 @@ from events.adapters.kafka.reader import Reader
 from events.adapters.kafka.settings import KafkaSettings
 from events.adapters.kafka.subscription import KafkaSubscription
 from events.adapters.kafka.tender import Tender
-from events.adapters.kafka.topics import check_topics, common_partitions, create_topics, problems_of
+from events.adapters.kafka.topics import TopicReport, check_topics, common_partitions, create_topics, problems_of
 from events.adapters.store import Place
 from events.clock import Clock
 from events.codec import BinaryEvent, Ignored, Rejected
@@ -198,16 +200,22 @@ class KafkaEventLog:
     async def _prepare(self) -> dict[str, int]:
         """Make sure of the topics; how many partitions each has."""
         within = self._settings.open_timeout
-        reports = await self._admin.call(check_topics, within)
+        reports = await self._admin.call(self._check, within)
         if self._settings.create_topics and any(report.partitions is None for report in reports):
             await self._admin.call(lambda client: create_topics(client, self._settings, reports), within)
-            reports = await self._admin.call(check_topics, within)
+            reports = await self._admin.call(self._check, within)
             partitions = {report.name: report.partitions or 0 for report in reports}
             await self._admin.call(lambda client: spans(client, topic_places(partitions, partitions)), within)
         problems = problems_of(reports)
         if problems or common_partitions(reports) is None:
-            raise LogCorrupt(f"topics at {','.join(self._settings.servers)} are not fit: {'; '.join(problems)}")
+            raise LogCorrupt(
+                f"topics at {','.join(self._settings.servers)} are not fit: {'; '.join(problems)}. "
+                "Look at them with: relume topics check"
+            )
         return {report.name: report.partitions for report in reports if report.partitions is not None}
+
+    def _check(self, client: KafkaAdminClient) -> tuple[TopicReport, ...]:
+        return check_topics(client, self._settings)
 
     def _check_open(self) -> Producer:
         if not self._open or self._producer is None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
-from kafka.errors import KafkaError, NoError, TopicAlreadyExistsError, for_code
+from kafka.errors import NoError, TopicAlreadyExistsError, for_code
 
 from events.adapters.kafka.settings import RECORD_BYTES, KafkaSettings
 from events.names import TOPIC_KINDS, TopicKind
@@ -58,21 +58,37 @@ def wanted_configs(settings: KafkaSettings, kind: TopicKind) -> dict[str, str]:
     return configs
 
 
-def check_topics(client: KafkaAdminClient, topics: Sequence[str] = tuple(TOPIC_KINDS)) -> tuple[TopicReport, ...]:
-    """Each topic as it is, in order."""
+def check_topics(
+    client: KafkaAdminClient, settings: KafkaSettings, topics: Sequence[str] = tuple(TOPIC_KINDS)
+) -> tuple[TopicReport, ...]:
+    """Each topic as it is, in order, and what does not fit `settings`."""
     found = {topic["name"]: topic for topic in client.describe_topics(list(topics)) if topic["name"] is not None}
     known = [name for name in topics if found.get(name, {}).get("error_code") == 0]
     configs = _configs(client, known)
-    reports = [_report(str(name), found.get(name), configs.get(name, {})) for name in topics]
+    reports = [_report(str(name), found.get(name), configs.get(name, {}), settings) for name in topics]
     return tuple(_with_uneven(reports))
 
 
 def create_topics(client: KafkaAdminClient, settings: KafkaSettings, reports: Sequence[TopicReport]) -> list[str]:
     """Create those of `reports` that are missing, with as many partitions as the others have; their names.
 
-    One that another process created at the same moment is none of ours.
+    Where there are none at all the first is created alone: of several processes that find nothing at the same moment,
+    perhaps with different settings, one creates it, and all others go by its number of partitions. One that another
+    process created is none of ours.
     """
-    partitions = common_partitions(reports) or settings.partitions
+    created: list[str] = []
+    if common_partitions(reports) is None and reports:
+        created = _create(client, settings, reports[:1], settings.partitions)
+        client.wait_for_topics([reports[0].name], timeout_ms=READY_WITHIN)
+        reports = (*check_topics(client, settings, [reports[0].name]), *reports[1:])
+    created += _create(client, settings, reports, common_partitions(reports) or settings.partitions)
+    client.wait_for_topics([report.name for report in reports], timeout_ms=READY_WITHIN)
+    return created
+
+
+def _create(
+    client: KafkaAdminClient, settings: KafkaSettings, reports: Sequence[TopicReport], partitions: int
+) -> list[str]:
     wanted = {
         report.name: {
             "num_partitions": partitions,
@@ -89,7 +105,6 @@ def create_topics(client: KafkaAdminClient, settings: KafkaSettings, reports: Se
             created.append(topic["name"])
         elif error is not TopicAlreadyExistsError:
             raise error(f"{topic['name']} cannot be created: {topic['error_message'] or error.description}")
-    client.wait_for_topics([report.name for report in reports], timeout_ms=READY_WITHIN)
     return created
 
 
@@ -118,19 +133,21 @@ def _configs(client: KafkaAdminClient, names: Sequence[str]) -> dict[str, Mappin
     }  # fmt: skip
 
 
-def _report(name: str, topic: Mapping[str, object] | None, configs: Mapping[str, str]) -> TopicReport:
+def _report(
+    name: str, topic: Mapping[str, object] | None, configs: Mapping[str, str], settings: KafkaSettings
+) -> TopicReport:
     kind = TOPIC_KINDS.get(name, TopicKind.QUEUE)
     if topic is None or topic["error_code"] == _UNKNOWN_TOPIC:
         return TopicReport(name, kind)
-    if topic["error_code"] != 0:
-        raise KafkaError(f"{name} cannot be described (error code {topic['error_code']})")
+    if topic["error_code"] != 0:  # just created by another, it has no leader yet: that passes
+        raise for_code(topic["error_code"])(f"{name} cannot be described")
     partitions = topic["partitions"]
     assert isinstance(partitions, list)
     replication = min((len(one["replica_nodes"]) for one in partitions), default=0)
-    return TopicReport(name, kind, len(partitions), replication, tuple(_faults(kind, configs)))
+    return TopicReport(name, kind, len(partitions), replication, tuple(_faults(kind, configs, settings)))
 
 
-def _faults(kind: TopicKind, configs: Mapping[str, str]) -> list[str]:
+def _faults(kind: TopicKind, configs: Mapping[str, str], settings: KafkaSettings) -> list[str]:
     faults = []
     policy = configs.get("cleanup.policy", "")
     if kind is TopicKind.STATE and "compact" not in policy:
@@ -139,6 +156,12 @@ def _faults(kind: TopicKind, configs: Mapping[str, str]) -> list[str]:
         faults.append(f"cleanup.policy is {policy}, so states that do not change would be forgotten; take delete out")
     if kind is not TopicKind.STATE and "compact" in policy:
         faults.append(f"cleanup.policy is {policy}, so news of a model would hide other news; set it to delete")
+    age = round(settings.retention.age * 1000)
+    if kind is not TopicKind.STATE and 0 <= int(configs.get("retention.ms", "-1")) < age:
+        faults.append(
+            f"retention.ms is {configs['retention.ms']}, less than what --events-age says ({age}); set it to {age}, or "
+            "give a smaller --events-age"
+        )
     if configs.get("message.timestamp.type") != "LogAppendTime":
         faults.append("message.timestamp.type is CreateTime, so producers' clocks would count; set it to LogAppendTime")
     return faults

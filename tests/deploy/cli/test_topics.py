@@ -61,7 +61,7 @@ class TestOnABroker:
             Topic.MODELS: {"num_partitions": 2, "configs": {"cleanup.policy": "delete", **stamped}},
             Topic.DECISIONS: {"num_partitions": 2, "configs": {"cleanup.policy": "compact,delete", **stamped}},
             Topic.REQUESTS: {"num_partitions": 2, "configs": {"cleanup.policy": "compact", **stamped}},
-            Topic.METRICS: {"num_partitions": 2, "configs": {"cleanup.policy": "delete"}},
+            Topic.METRICS: {"num_partitions": 2, "configs": {"cleanup.policy": "delete", "retention.ms": "60000"}},
             Topic.PHASES: {"num_partitions": 1, "configs": {"cleanup.policy": "delete", **stamped}},
         }, wait_for_metadata=True)  # fmt: skip
         admin.close()
@@ -72,6 +72,7 @@ class TestOnABroker:
         assert "take delete out" in problems[Topic.DECISIONS]
         assert "set it to delete" in problems[Topic.REQUESTS]
         assert "set it to LogAppendTime" in problems[Topic.METRICS]
+        assert "retention.ms is 60000, less than what --events-age says (604800000)" in problems[Topic.METRICS]
         assert "topics have 1, 2 partitions; all must have the same number" in problems[Topic.PHASES]
 
 
