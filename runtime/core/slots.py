@@ -55,6 +55,11 @@ def instance_of(status: ReplicaStatus) -> Instance:
     return Instance(status.uid, status.created_at, status.ready_at, status.pid, status.address)
 
 
+def life_of(instance: Instance) -> str:
+    """A life of a replica as one word that all gateways make alike."""
+    return f"{instance.created_at}:{instance.ready_at}:{instance.pid}@{instance.address}"
+
+
 def address_of(status: ReplicaStatus) -> tuple[str, int] | None:
     """Host and port where a replica answers; None where it says none, or none that can be read."""
     host, _, port = status.address.rpartition(":")
@@ -67,7 +72,7 @@ class ReplicaSlots:
     """The slots of one life of one replica."""
 
     __slots__ = (
-        "address", "cancels", "drained", "gone", "instance", "leases", "name", "quarantined_until", "settling",
+        "address", "cancels", "drained", "gone", "instance", "leases", "life", "name", "quarantined_until", "settling",
         "status", "version",
     )  # fmt: skip
 
@@ -75,6 +80,7 @@ class ReplicaSlots:
         self.status = status
         self.name = ReplicaName(status.replica)
         self.instance = instance_of(status)
+        self.life = life_of(self.instance)
         self.address = address
         # Of a word that this release does not know nothing good may be assumed.
         self.cancels = Cancels(status.cancels) if status.cancels in tuple(Cancels) else Cancels.NEVER
@@ -125,6 +131,10 @@ class ReplicaSlots:
         delay a slot and never free one.
         """
         processing = sum(1 for granted_at in self.leases.values() if granted_at + PROCESSING_AGE <= asked_at)
+        return self.settle_counted(count, processing, asked_at)
+
+    def settle_counted(self, count: int, processing: int, asked_at: Instant) -> int:
+        """The same, where others know how many live leases the engine surely runs."""
         unsettled = max(0, count - processing)
         old_enough = [lease for lease, ended in self.settling.items() if ended.since + REACH_TIME <= asked_at]
         done = old_enough[: max(0, len(self.settling) - unsettled)]

@@ -1,0 +1,169 @@
+"""Who follows an authority, and so what it may sell.
+
+An authority may sell a model while every gateway that lives, as it sees it, follows it for that model, and has said so
+of late. What a gateway said is dated by the authority's own ping that it answers, so no two clocks are compared.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from events.units import Instant
+from runtime.core.frames import Present, Vow
+from runtime.core.members import VOW, Member, View
+from runtime.core.rendezvous import Owners
+
+NEVER = Instant(float("-inf"))
+ALWAYS = Instant(float("inf"))
+
+ANSWERS = 64
+"""Vows that are remembered: while an engine is asked for its count, ten come in a second; the last second matters."""
+
+
+@dataclass(slots=True)
+class Follower:
+    """What one gateway has presented, and when it last vowed."""
+
+    member: Member
+    turn: int
+    owners: Owners
+    vowed_until: Instant = NEVER
+    """We may count on it until then; `NEVER` before its first vow."""
+    as_of: float = 0.0
+    """Its own time in its last vow."""
+    answers: deque[tuple[Instant, float]] = field(default_factory=lambda: deque(maxlen=ANSWERS))
+    """When its last vows came, and the pings that they answered."""
+    vows: dict[Member, Instant] = field(default_factory=dict)
+    """To whom it has vowed before, and until when that authority may count on it."""
+
+    def answered(self, by: Instant) -> float:
+        """The newest ping that it had answered by then: it had received all that was said to it before that ping."""
+        return max((ping for at, ping in self.answers if at <= by), default=NEVER)
+
+
+class Followers:
+    """The gateways that follow `me`."""
+
+    def __init__(self, me: Member, surely_dead: Callable[[Member], bool]) -> None:
+        self._me = me
+        self._surely_dead = surely_dead
+        self._followers: dict[Member, Follower] = {}
+        self._owners: Owners | None = None
+        self._own_vows: dict[Member, Instant] = {}
+        self.version = 0
+        """Goes up with everything that may change what may be sold."""
+        self.until = NEVER
+        """Until when all that are needed may be counted on."""
+
+    @property
+    def view(self) -> View | None:
+        """Who lives, as we see it."""
+        return None if self._owners is None else self._owners.view
+
+    def get(self, member: Member) -> Follower | None:
+        """A gateway that has presented itself."""
+        return self._followers.get(member)
+
+    def change_view(self, owners: Owners | None, vows: tuple[tuple[Member, float], ...], now: Instant) -> list[Member]:
+        """Who lives is another now; `vows` are our own of late. Returns who is dead: followers that live no more."""
+        self._owners = owners
+        self._own_vows |= {member: Instant(now - age + VOW) for member, age in vows}
+        self._own_vows = {member: until for member, until in self._own_vows.items() if until > now}
+        gone = [] if owners is None else [member for member in self._followers if member not in owners.view]
+        for member in gone:
+            del self._followers[member]
+        self._changed()
+        return gone
+
+    def members(self) -> list[Member]:
+        """All that follow us, but for ourselves."""
+        return [member for member in self._followers if member != self._me]
+
+    def present(self, member: Member, told: Present, now: Instant) -> bool:
+        """A gateway follows us anew, or for other models. False: as in `vow`."""
+        before = self._followers.get(member)
+        made = Follower(member, told.turn, Owners(told.view))
+        made.vows = {other: Instant(now - age + VOW) for other, age in told.vows if other != self._me}
+        if before is not None:
+            made.vowed_until, made.as_of, made.answers = before.vowed_until, before.as_of, before.answers
+            if before.owners.view == told.view:
+                made.owners = before.owners
+        self._followers[member] = made
+        in_time = member == self._me or self.vow(member, told.vow, now)
+        self._changed()
+        return in_time
+
+    def vow(self, member: Member, told: Vow, now: Instant) -> bool:
+        """A gateway has answered a ping. False: too late; others may have sold since."""
+        follower = self._followers.get(member)
+        if follower is None:
+            return True
+        before = follower.vowed_until
+        follower.vowed_until = max(before, Instant(told.ping + VOW))
+        follower.as_of = max(follower.as_of, told.at)
+        follower.answers.append((now, told.ping))
+        if before <= now:
+            self._changed()
+        else:
+            self.until = self._until()
+        return before == NEVER or now < before
+
+    def lapsed(self, now: Instant) -> bool:
+        """Whether somebody that we count on has been silent for too long."""
+        return now >= self.until
+
+    def owner(self, model: str) -> Member | None:
+        """The authority of a model in our own view."""
+        return None if self._owners is None else self._owners.of(model)
+
+    def stay(self, model: str) -> bool:
+        """Whether all that ever followed us, and live, do so for this model.
+
+        Enough to go on selling. A gateway that has just come and not presented itself yet has no leases, and whoever
+        would sell in our stead needs us.
+        """
+        return all(follower.owners.of(model) == self._me for follower in self._followers.values())
+
+    def all_here(self, model: str, now: Instant) -> bool:
+        """Whether every gateway that lives follows us for this model: enough to begin."""
+        if self._owners is None:
+            return False
+        for member in self._owners.view.members:
+            if member == self._me:
+                continue
+            follower = self._followers.get(member)
+            if follower is None or follower.vowed_until <= now or follower.owners.of(model) != self._me:
+                return False
+        return True
+
+    def missing(self, now: Instant) -> list[Member]:
+        """Those that live and have not presented themselves."""
+        members = () if self._owners is None else self._owners.view.members
+        return [
+            member
+            for member in members
+            if member != self._me and ((follower := self._followers.get(member)) is None or follower.vowed_until <= now)
+        ]
+
+    def begins_at(self) -> Instant:
+        """The earliest instant at which we may begin to sell: until then a silent authority may still count on one of
+        us. One whose process is gone for sure is not waited for."""
+        latest = NEVER
+        view: View | None = None if self._owners is None else self._owners.view
+        for vows in (self._own_vows, *(follower.vows for follower in self._followers.values())):
+            for member, until in vows.items():
+                if until > latest and (view is None or member not in view) and not self._surely_dead(member):
+                    latest = until
+        return latest
+
+    def _changed(self) -> None:
+        self.version += 1
+        self.until = self._until()
+
+    def _until(self) -> Instant:
+        return min(
+            (follower.vowed_until for follower in self._followers.values() if follower.vowed_until != NEVER),
+            default=ALWAYS,
+        )

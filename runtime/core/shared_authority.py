@@ -1,0 +1,491 @@
+"""The slot authority of models that several gateways share: it sells the slots, to one queue of all gateways' tickets.
+
+It sells a model while every gateway that lives follows it for that model (`runtime.core.followers`). It begins when all
+have presented their leases and tickets, and then knows which slots are taken: from the authority before it, if that one
+has handed over what it knew, else by taking every slot that nobody presents for busy until the engine's count or the
+total time of a request says otherwise. docs/decisions/0015 has the argument why no slot is sold twice.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+
+from coldstart.core.hold import HoldBudget, HoldRefusal
+from events.names import ModelName
+from events.types.replicas import ReplicasObserved
+from events.units import Bytes, Instant
+from runtime.core import admission
+from runtime.core.authority import QUARANTINE
+from runtime.core.commands import Drained, Suspect
+from runtime.core.engine_counts import EngineCounts
+from runtime.core.followers import Followers
+from runtime.core.frames import Ask, FromAuthority, GiveBack, Granted, Part, Ping, Present, Refused, Row, Vow, Waits
+from runtime.core.ledger import Poll
+from runtime.core.members import GRANT_LIFE, UNSEEN, Member
+from runtime.core.model_slots import Declared
+from runtime.core.rendezvous import Owners
+from runtime.core.said import HangUp, Said, Tell
+from runtime.core.shared_model import SharedModel, Sold, Waiting
+from runtime.core.slots import ReplicaSlots
+from runtime.core.wakefulness import Wakefulness
+from runtime.ports import RefusalCode
+
+MOST_TICKETS = 200_000
+"""Tickets of all gateways together, half a kilobyte each; each gateway's own bounds are far lower."""
+
+
+class SharedAuthority:
+    """The models of several gateways, as their authority. Methods add what is to be said and done to `out`."""
+
+    def __init__(self, me: Member, surely_dead: Callable[[Member], bool], out: list[Said]) -> None:
+        self._me = me
+        self._surely_dead = surely_dead
+        self._out = out
+        self._budget = HoldBudget(MOST_TICKETS, Bytes(1 << 62))  # the bytes are held, and bounded, where the bodies are
+        self._models: dict[str, SharedModel] = {}
+        self.followers = Followers(me, surely_dead)
+        self._last = 0
+        self._alarms: list[tuple[float, str]] = []
+        self._begins_at: Instant | None = None
+        self._late_grants_until = Instant(0.0)
+        """Until then a gateway of which we know nothing may use a slot that was granted to it before."""
+        self._counts = EngineCounts(me)
+        self.wakefulness = Wakefulness()
+        self.begun = 0
+        """Terms that have begun: models that we began to sell."""
+        self.granted = 0
+        """Slots that were sold."""
+
+    # What the states say
+
+    def declare(self, declared: Declared, now: Instant) -> None:
+        """A model is declared, anew or otherwise."""
+        model = self._known(declared.model)
+        model.slots.declare(declared)
+        self._serve(model, now)
+
+    def delete(self, name: ModelName) -> None:
+        """A model is not declared any more; each gateway refuses its own."""
+        model = self._models.get(name)
+        if model is not None:
+            self._stop(model)
+            model.known = False
+            model.tickets.clear()
+            model.slots.declare(None)
+            self._drop_if_over(model)
+
+    def observe(self, observed: ReplicasObserved, now: Instant) -> None:
+        """What runs of a model."""
+        model = self._known(ModelName(observed.model))
+        seen = {(it.replica, it.created_at) for it in model.slots.observed.replicas}
+        fresh, gone = model.observe(observed, now)
+        for replica in gone:
+            self._counts.forget(model, replica)
+        if model.known and now < model.suspect_until:
+            # Whose start was seen here cannot have been leased before.
+            unseen = [it for it in fresh if (it.name, it.status.created_at) not in seen]
+            self._take_for_busy(model, unseen, now)
+        for replica in fresh:
+            self._counts.want(model, replica)
+        self._serve(model, now)
+        self._tell_drained(model, now)
+        self._arm(model)
+        self._drop_if_over(model)
+
+    # Who lives, and what they present
+
+    def change_view(self, owners: Owners | None, vows: tuple[tuple[Member, float], ...], now: Instant) -> None:
+        """Who lives is another now. Leases of the dead settle, tickets of the dead are gone."""
+        before = self.followers.view
+        after = before if owners is None else owners.view
+        silent = () if before is None or after is None else (it for it in before.members if it not in after)
+        if before is None or any(not self._surely_dead(member) for member in silent):
+            self._late_grants_until = Instant(now + GRANT_LIFE)
+        for member in self.followers.change_view(owners, vows, now):
+            self._out.append(HangUp(member))
+            self._bury(member, now)
+        self._judge_all(now)
+
+    def hand_over(self, model: str, now: Instant) -> tuple[Row, ...] | None:
+        """All leases of a model, for its next authority; None if we may have missed some. From now on we know none."""
+        known = self._models.get(model)
+        if known is None or known.slots.declared is None:
+            return None
+        self._may_sell(known, now)
+        told = tuple(sold.row(now) for sold in known.sold.values()) if known.known else None
+        known.known = False
+        self._stop(known)
+        return told
+
+    def names(self) -> list[str]:
+        """The models that are declared."""
+        return [name for name, model in self._models.items() if model.slots.declared is not None]
+
+    def present(self, member: Member, told: Present, now: Instant) -> None:
+        """A gateway follows us: these are its leases and tickets of our models, and there are no others."""
+        if not self.followers.present(member, told, now):
+            self._lapse()
+        owners = self._owners_of(member)
+        for model in self._models.values():
+            model.claims.pop(member, None)
+            model.drop_all(member)
+            mine = [sold.name for sold in model.sold.values() if sold.holder == member]
+            if mine and owners.of(model.name) == self._me:
+                for name in mine:
+                    model.remove(name)
+        for part in told.parts:
+            self._take_part(member, part, now)
+        self._judge_all(now)
+        for part in told.parts:
+            known = self._models.get(part.model)
+            if known is not None and known.selling:
+                self._line_up(known, now)
+
+    def vow(self, member: Member, told: Vow, now: Instant) -> None:
+        """A gateway still follows us."""
+        version = self.followers.version
+        if not self.followers.vow(member, told, now):
+            self._lapse()
+        if self.followers.version != version:
+            self._judge_all(now)
+        self._weigh(now)
+
+    def parted(self, member: Member) -> None:
+        """The connection of a gateway is gone: its tickets are, until it presents them again; its leases are not."""
+        for model in self._models.values():
+            model.drop_all(member)
+
+    def read_back(self, said_at: Instant, now: Instant) -> None:
+        """Our own beat has come back from the log."""
+        if self.wakefulness.read_back(said_at):
+            for model in self._models.values():
+                if model.selling:
+                    self._line_up(model, now)
+            self._judge_all(now)
+
+    def appeared(self, now: Instant) -> None:
+        """A gateway of which we did not know has been there: if we stood still, it may have sold our slots."""
+        if not self.wakefulness.runs(now):
+            self._lapse()
+
+    def ping(self, now: Instant) -> None:
+        """Ask all that follow us whether they still do."""
+        for member in self.followers.members():
+            self._tell(member, Ping(now))
+
+    # What requests do
+
+    def ask(self, member: Member, asked: Ask, now: Instant) -> None:
+        """A request wants a slot."""
+        model = self._known(ModelName(asked.model))
+        key = f"{member.gateway}/{asked.request}"
+        if key in model.tickets:
+            return
+        ticket = Waiting(member, asked, Instant(now - asked.held), Instant(now + asked.left))
+        if self._may_sell(model, now):
+            if not model.slots.queue and (replica := model.slots.pool.least_loaded()) is not None:
+                self._grant(model, ticket, replica, now)
+                return
+            model.tickets[key] = ticket
+            if self._queue(model, key, now) and model.slots.ready:
+                self._tell(member, Waits(self._turn(member), asked.request, len(model.slots.queue) - 1))
+            self._serve(model, now)
+        elif len(model.tickets) < MOST_TICKETS:
+            model.tickets[key] = ticket
+            self._tell(member, Waits(self._turn(member), asked.request, len(model.tickets) - 1))
+
+    def leave(self, member: Member, name: str, request: str) -> None:
+        """A request waits no more."""
+        model = self._models.get(name)
+        if model is not None:
+            model.drop(f"{member.gateway}/{request}")
+
+    def give_back(self, ended: GiveBack, now: Instant) -> None:
+        """A lease has ended."""
+        model = self._models.get(ended.model)
+        sold = None if model is None else model.sold.get(ended.name)
+        if model is None or sold is None:
+            return
+        replica = sold.at
+        if ended.left is None:
+            model.remove(ended.name)
+        else:
+            model.settle(sold, now, Instant(now + ended.left))
+            if replica is not None:
+                self._counts.want(model, replica)
+            self._arm(model)
+        if replica is not None and ended.unreachable:
+            replica.quarantined_until = Instant(now + QUARANTINE)
+            model.slots.refresh()
+            self._arm(model)
+        if replica is not None and replica.draining:
+            self._tell_drained(model, now)
+        if model.slots.queue:
+            self._serve(model, now)
+        elif model.slots.declared is None:
+            self._drop_if_over(model)
+
+    # What the engines say, and the passing of time
+
+    def polls(self) -> tuple[Poll, ...]:
+        """Whom to ask for its running count."""
+        return self._counts.polls()
+
+    def engine_running(self, poll: Poll, count: int, asked_at: Instant, now: Instant) -> None:
+        """An engine that was asked at `asked_at` runs `count` requests."""
+        for holder in self._counts.note(poll, count, asked_at):
+            self._tell(holder, Ping(now))
+        self._weigh(now)
+
+    def due(self) -> Instant | None:
+        """When `advance` must be called next."""
+        alarm = Instant(self._alarms[0][0]) if self._alarms else None
+        begins = self._begins_at
+        if alarm is None or begins is None:
+            return begins if alarm is None else alarm
+        return min(alarm, begins)
+
+    def advance(self, now: Instant) -> None:
+        """Time has passed: deadlines, quarantines, settling slots, and the wait for a silent authority."""
+        if self._begins_at is not None and self._begins_at <= now:
+            self._begins_at = None
+            self.followers.version += 1
+            self._judge_all(now)
+        ringing: list[SharedModel] = []
+        while self._alarms and self._alarms[0][0] <= now:
+            at, name = heapq.heappop(self._alarms)
+            model = self._models.get(name)
+            if model is not None and model.slots.alarm_at == at:
+                model.slots.alarm_at = None
+                ringing.append(model)
+        for model in ringing:
+            self._look(model, now)
+            self._arm(model)
+
+    def _weigh(self, now: Instant) -> None:
+        for model, replica in self._counts.settled(self.followers, now):
+            self._settled(model, replica, now)
+
+    # The parts: what may be sold
+
+    def _may_sell(self, model: SharedModel, now: Instant) -> bool:
+        if not self.wakefulness.runs(now):
+            return False
+        if self.followers.lapsed(now):
+            self._lapse()
+        if model.version != self.followers.version:
+            self._judge(model, now)
+        return model.selling
+
+    def _judge(self, model: SharedModel, now: Instant) -> None:
+        """Whether a model may be sold, now that something has changed."""
+        model.version = self.followers.version
+        followers = self.followers
+        mine = followers.owner(model.name) == self._me and model.slots.declared is not None
+        if not mine or followers.lapsed(now) or not followers.stay(model.name):
+            self._stop(model)
+        elif model.known:
+            self._start(model, now)
+        elif not followers.all_here(model.name, now):
+            self._stop(model)
+        elif (begins_at := followers.begins_at()) > now:
+            self._begins_at = begins_at if self._begins_at is None else min(begins_at, self._begins_at)
+            self._stop(model)
+        else:
+            self._begin(model, now)
+            self._start(model, now)
+
+    def _judge_all(self, now: Instant) -> None:
+        """Judge the models that anything goes on for; others are judged when they are asked for."""
+        for model in list(self._models.values()):
+            if model.tickets or model.slots.replicas or model.sold:
+                self._may_sell(model, now)
+
+    def _begin(self, model: SharedModel, now: Instant) -> None:
+        """A term begins: all gateways have presented themselves. Find out which slots nobody speaks for."""
+        self.begun += 1
+        if len(model.claims) == 1:
+            (rows,) = model.claims.values()
+            for row in rows:
+                if row.name not in model.sold and not self._speaks_for_itself(row.holder):
+                    since = now if self._surely_dead(row.holder) else Instant(now + GRANT_LIFE)
+                    model.inherit(self._next(), row, since, now)
+        else:
+            self._take_for_busy(model, list(model.slots.replicas.values()), now)
+            model.suspect_until = Instant(now + UNSEEN)
+        model.claims.clear()
+        model.known = True
+
+    def _start(self, model: SharedModel, now: Instant) -> None:
+        if model.selling:
+            return
+        model.selling = True
+        for replica in model.slots.replicas.values():
+            replica.drained = False
+            self._counts.want(model, replica)
+        self._line_up(model, now)
+        self._tell_drained(model, now)
+        self._arm(model)
+
+    def _stop(self, model: SharedModel) -> None:
+        if model.selling:
+            model.selling = False
+            model.slots.queue.clear()
+
+    def _lapse(self) -> None:
+        """Somebody that we counted on was silent for too long: others may have sold what we do not know of."""
+        self.followers.version += 1
+        for model in self._models.values():
+            model.known = False
+            self._stop(model)
+
+    def _take_for_busy(self, model: SharedModel, replicas: Iterable[ReplicaSlots], now: Instant) -> None:
+        """Nobody can say which slots are free: all that are not leased may be busy."""
+        for replica in replicas:
+            for _ in range(replica.free):
+                handle = self._next()
+                model.take_for_busy(handle, self._name(handle), replica, max(now, self._late_grants_until), now)
+            self._counts.want(model, replica)
+        self._arm(model)
+
+    def _bury(self, member: Member, now: Instant) -> None:
+        for model in list(self._models.values()):
+            for replica in model.bury(member, now):
+                self._counts.want(model, replica)
+            self._arm(model)
+
+    def _speaks_for_itself(self, holder: Member) -> bool:
+        """Whether a lease that its holder has not presented is over."""
+        return holder == self._me or self.followers.get(holder) is not None
+
+    def _take_part(self, member: Member, part: Part, now: Instant) -> None:
+        model = self._known(ModelName(part.model))
+        if part.sold is not None and not model.known:
+            model.claims[member] = model.claims.get(member, ()) + part.sold
+        for row in part.leases:
+            sold = model.enter(self._next(), row, member, now)
+            if sold.at is not None:
+                self._counts.want(model, sold.at)
+        for asked in part.tickets:
+            if len(model.tickets) < MOST_TICKETS:
+                ticket = Waiting(member, asked, Instant(now - asked.held), Instant(now + asked.left))
+                model.tickets[f"{member.gateway}/{asked.request}"] = ticket
+        self._arm(model)
+
+    # The parts: the queue and the slots
+
+    def _known(self, name: ModelName) -> SharedModel:
+        model = self._models.get(name)
+        if model is None:
+            model = self._models[name] = SharedModel(name, self._budget)
+        return model
+
+    def _line_up(self, model: SharedModel, now: Instant) -> None:
+        """All who wait stand in the order of their arrival, and those for whom there is a slot get it."""
+        for key in model.line_up():
+            self._queue(model, key, now)
+        self._serve(model, now)
+        if model.slots.ready:
+            for ahead, ticket in enumerate(model.tickets.values()):
+                self._tell(ticket.member, Waits(self._turn(ticket.member), ticket.ask.request, ahead))
+
+    def _queue(self, model: SharedModel, key: str, now: Instant) -> bool:
+        """Let a ticket wait in the queue. Its gateway itself refuses those whose time is up."""
+        ticket = model.tickets[key]
+        why = model.queue(key, now)
+        if why is not None and why is not HoldRefusal.TOO_OLD:
+            message = f"no slot of {model.name!r} is free: {why.value}, over all gateways"
+            after = admission.retry_after(model.slots, now)
+            code = RefusalCode.QUEUE_FULL.value
+            self._tell(ticket.member, Refused(self._turn(ticket.member), ticket.ask.request, code, message, after))
+        return why is None
+
+    def _serve(self, model: SharedModel, now: Instant) -> None:
+        """Give free slots to whoever waits."""
+        if not model.tickets or not self._may_sell(model, now):
+            return
+        pool, queue = model.slots.pool, model.slots.queue
+        while (replica := pool.least_loaded()) is not None and (held := queue.pop()) is not None:
+            model.slots.drain_rate.add(now)
+            self._grant(model, model.tickets.pop(held.request), replica, now)
+
+    def _grant(self, model: SharedModel, ticket: Waiting, replica: ReplicaSlots, now: Instant) -> None:
+        handle = self._next()
+        name = self._name(handle)
+        self.granted += 1
+        model.sold[name] = Sold(handle, name, ticket.member, replica.name, replica.life, now, None, replica)
+        replica.lease(handle, now)
+        model.slots.pool.changed(replica)
+        follower = self.followers.get(ticket.member)
+        host, port = replica.address
+        told = Granted(
+            turn=self._turn(ticket.member),
+            as_of=now if follower is None else follower.as_of,
+            request=ticket.ask.request,
+            model=model.name,
+            name=name,
+            replica=replica.name,
+            life=replica.life,
+            revision=replica.status.revision,
+            host=host,
+            port=port,
+            cancels=replica.cancels.value,
+        )
+        self._tell(ticket.member, told)
+
+    def _look(self, model: SharedModel, now: Instant) -> None:
+        for held in model.slots.queue.expire(now):
+            model.tickets.pop(held.request, None)
+        for replica in list(model.slots.replicas.values()):
+            done, overdue = replica.settled_by_time(now)
+            if overdue and model.selling:
+                self._out.append(Suspect(model.name, replica.name, "it runs a request whose lease has long ended"))
+            if done:
+                self._settled(model, replica, now)
+        model.slots.end_quarantines(now)
+        self._serve(model, now)
+
+    def _settled(self, model: SharedModel, replica: ReplicaSlots, now: Instant) -> None:
+        model.forget_settled(replica)
+        if not replica.settling:
+            self._counts.forget(model, replica)
+        model.slots.pool.changed(replica)
+        self._tell_drained(model, now)
+        self._serve(model, now)
+
+    def _tell_drained(self, model: SharedModel, now: Instant) -> None:
+        for replica in model.slots.replicas.values():
+            if replica.draining and not replica.busy and not replica.drained and self._may_sell(model, now):
+                replica.drained = True
+                self._out.append(Drained(model.name, replica.name))
+
+    def _arm(self, model: SharedModel) -> None:
+        due = model.slots.next_due()
+        if due is None or (model.slots.alarm_at is not None and due >= model.slots.alarm_at):
+            return
+        model.slots.alarm_at = due
+        heapq.heappush(self._alarms, (due, model.name))
+
+    def _tell(self, member: Member, frame: FromAuthority) -> None:
+        self._out.append(Tell(member, frame))
+
+    def _turn(self, member: Member) -> int:
+        follower = self.followers.get(member)
+        return 0 if follower is None else follower.turn
+
+    def _owners_of(self, member: Member) -> Owners:
+        follower = self.followers.get(member)
+        assert follower is not None
+        return follower.owners
+
+    def _next(self) -> int:
+        self._last += 1
+        return self._last
+
+    def _name(self, handle: int) -> str:
+        return f"{self._me.boot}-{handle}"
+
+    def _drop_if_over(self, model: SharedModel) -> None:
+        if model.over:
+            self._models.pop(model.name, None)
