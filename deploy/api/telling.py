@@ -20,19 +20,11 @@ from events.clock import Clock
 from events.codec import Rejected, decode_structured, encode_structured
 from events.dead_letters import letter
 from events.envelope import AnyEnvelope, Envelope
+from events.foreign import FOREIGN
 from events.kinds import KINDS
 from events.log import Batch, EventLog, Record, Start
 from events.names import model_key
-from events.types.inference import InferenceRequested
-from events.types.metrics import BacklogMeasured, LagMeasured, ReplicaMetrics, SignalMeasured
-from events.types.requests import ActivationRequested, RequestArrived, RequestFinished
 from events.units import Instant, parse_instant
-
-FOREIGN: Final = (
-    ActivationRequested, RequestArrived, RequestFinished, BacklogMeasured, LagMeasured, SignalMeasured, ReplicaMetrics,
-    InferenceRequested,
-)  # fmt: skip
-"""What others may tell (design §4). States have one writer each; a window is told by the gateway that holds it."""
 
 MAX_BATCH: Final = 1000
 """Most events of one POST."""

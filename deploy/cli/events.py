@@ -28,12 +28,17 @@ LETTERS: Final = 10_000
 
 events = LazyGroup(
     name="events",
-    help="Follow and count the events of the log.",
+    help="Follow, tell and count the events of the log.",
     lazy={
         "tail": Lazy("deploy.cli.events:tail", "Follow events as they come."),
+        "produce": Lazy("deploy.cli.producing:produce", "Tell what happened elsewhere."),
         "stats": Lazy("deploy.cli.events:stats", "Count the events that stand in the log."),
     },
-    examples=("relume events tail --topic relume.decisions", "relume events stats"),
+    examples=(
+        "relume events tail --topic relume.decisions",
+        "relume events produce activation.requested --model llama",
+        "relume events stats",
+    ),
 )
 
 dead_letters = LazyGroup(
