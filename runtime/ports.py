@@ -149,6 +149,19 @@ class Slots(Protocol):
         """How a waiting request stands."""
 
 
+class Front(Protocol):
+    """The data port, as the desk sees it: told what comes, so that it can be ahead. All calls answer at once."""
+
+    def make_way(self) -> None:
+        """A request has woken a model: what leads to its start goes before other requests."""
+
+    def end_way(self) -> None:
+        """The model's replica is starting."""
+
+    def expect(self, host: str, port: int, requests: int) -> None:
+        """A replica listens there; once it is ready it is sent so many requests at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
     """A line of ``/v1/models``."""

@@ -29,6 +29,7 @@ class GatewayPart:
             hold_max_bytes=Bytes(settings.hold_max_bytes),
         ))  # fmt: skip
         self._server = GatewayServer(self.desk, self.desk, clock, gateway_settings(settings))
+        self.desk.serve(self._server)
 
     async def start(self) -> None:
         """See `Part.start`. Raises OSError for a port that is taken."""

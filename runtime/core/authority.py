@@ -93,11 +93,17 @@ class Authority:
             self._refuse_all(model, model.queue.expire(hopeless), admission.start_failed(model, now), now, out)
         for replica in model.replicas.values():
             self._tell_drained(model, replica, out)
+        out += model.expected()
         self._arm(model)
         self._drop_if_over(model)
         return out
 
     # What requests do
+
+    def asleep(self, name: str) -> bool:
+        """Whether requests wait for a model of which no replica exists, starting or not."""
+        model = self._models.get(name)
+        return model is not None and bool(model.queue) and not model.observed.replicas
 
     def resolve(self, name: str) -> Declared | None:
         """The declaration behind a name or an alias."""

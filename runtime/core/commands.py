@@ -57,4 +57,13 @@ class TellColdStart:
     finished: ColdStartFinished
 
 
-Command = Grant | Refuse | SendWindow | Drained | Suspect | TellColdStart
+@dataclass(frozen=True, slots=True)
+class Expect:
+    """A replica that is not ready yet listens at this address, and `requests` wait for it."""
+
+    host: str
+    port: int
+    requests: int
+
+
+Command = Grant | Refuse | SendWindow | Drained | Suspect | TellColdStart | Expect

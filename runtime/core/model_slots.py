@@ -12,6 +12,7 @@ from coldstart.core.policy import ColdStartPolicy, HoldPolicy
 from events.names import ModelName
 from events.types.replicas import Phase, ReplicasObserved, ReplicaState, ReplicaStatus
 from events.units import Bytes, Instant, Seconds
+from runtime.core.commands import Expect
 from runtime.core.meter import MeterKey
 from runtime.core.policy import Timeouts
 from runtime.core.slots import ReplicaSlots, SlotPool, address_of, instance_of
@@ -168,6 +169,24 @@ class ModelSlots:
             for status in self.observed.replicas
             if status.state is ReplicaState.STARTING and self._is_ours(status.uid)
         ]
+
+    def expected(self) -> list[Expect]:
+        """The replicas that listen and are not ready yet, each with its part of the requests that wait.
+
+        One slot of each stays out: an engine that bears S requests at once bears S connections, and whoever probes it
+        has one of them.
+        """
+        left = len(self.queue)
+        found: list[Expect] = []
+        if not left:
+            return found
+        for status in self.starting():
+            address = address_of(status)
+            most = min(left, status.slots - 1)
+            if address is not None and most > 0 and status.revision == self.key.revision:
+                found.append(Expect(*address, most))
+                left -= most
+        return found
 
     def ready_in(self, now: Instant, *, surely: bool = False) -> Seconds | None:
         """Seconds until a replica is ready, as likely as not, or `surely`; None: nobody can say.

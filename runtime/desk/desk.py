@@ -24,21 +24,38 @@ from events.types.gateways import GatewayBeat
 from events.types.models import ModelDeclared
 from events.types.phases import ReplicaDrained, ReplicaSuspected
 from events.types.replicas import ReplicasObserved
+from events.types.requests import RequestWindow
 from events.units import Bytes, Instant
 from events.writer import EventWriter
 from runtime.core.authority import Authority
-from runtime.core.commands import Command, Drained, Grant, Refuse, SendWindow, Suspect, TellColdStart
+from runtime.core.commands import Command, Drained, Expect, Grant, Refuse, SendWindow, Suspect, TellColdStart
 from runtime.core.ledger import ModelStatus, Poll
 from runtime.core.model_slots import Declared
 from runtime.core.policy import Heartbeat
 from runtime.desk.busy import BusyPoller
 from runtime.desk.declared import read_declaration
 from runtime.desk.news import BEAT, Heart, Newsagent
-from runtime.ports import CatalogEntry, Ending, Lease, ModelRoute, Outcome, Progress, Refusal, TicketRequest, Waiter
+from runtime.ports import (
+    CatalogEntry,
+    Ending,
+    Front,
+    Lease,
+    ModelRoute,
+    Outcome,
+    Progress,
+    Refusal,
+    TicketRequest,
+    Waiter,
+)
 
 logger = logging.getLogger(__name__)
 
 NEVER = Instant(float("inf"))
+
+LEASES_A_TURN = 32
+"""Held requests that are sent in one turn of the loop, about a millisecond of work: what is written
+leaves at the end of a turn, so an engine that becomes ready for a thousand would get the first of them after the last.
+"""
 
 STATES = (Topic.MODELS, Topic.REPLICAS)
 
@@ -82,8 +99,13 @@ class Desk:
         self._routes: dict[str, ModelRoute] = {}
         self._created: dict[str, tuple[str, int]] = {}
         """Of each model its uid and the second in which it was first declared, as far as this process knows."""
+        self._front: Front | None = None
+        self._waking = ""
+        """The model for whose start the front makes way."""
         self._outbox: deque[Command] = deque()
         self._working = False
+        self._rest: asyncio.Handle | None = None
+        """What goes on with the outbox in the next turn."""
         self._alarm: asyncio.Task[None] | None = None
         self._alarm_at = NEVER
         self._tasks: list[asyncio.Task[None]] = []
@@ -94,6 +116,10 @@ class Desk:
         self._heart = Heart(log, writer, beat)
         self._follower = Follower(log, clock, STATES, Start("newest_per_key"), self._take_states)
         self._busy = BusyPoller(clock, self._authority.polls, self._engine_running)
+
+    def serve(self, front: Front) -> None:
+        """Tell this data port what comes; before `start`."""
+        self._front = front
 
     # Its life
 
@@ -233,6 +259,9 @@ class Desk:
         data = envelope.data
         now = self._clock.now()
         if isinstance(data, ReplicasObserved):
+            if data.model == self._waking and data.replicas and self._front is not None:
+                self._waking = ""
+                self._front.end_way()
             self._do(self._authority.observe(data, now))
         elif isinstance(data, ModelDeclared) and data.deleted:
             self._routes.pop(data.model, None)
@@ -260,17 +289,29 @@ class Desk:
         self._work()
 
     def _work(self) -> None:
-        """Do all that is in the outbox, in order; also what is added meanwhile (a waiter may call any method here)."""
+        """Do what is in the outbox, in order; also what is added meanwhile (a waiter may call any method here).
+
+        All of it, but for leases: of a thousand, most are told in the next turns.
+        """
         if self._outbox and not self._working:
             self._working = True
+            left = LEASES_A_TURN
             try:
-                while self._outbox:
-                    self._execute_safely(self._outbox.popleft())
+                while self._outbox and left:
+                    command = self._outbox.popleft()
+                    self._execute_safely(command)
+                    left -= type(command) is Grant
             finally:
                 self._working = False
+            if self._outbox and self._rest is None:
+                self._rest = asyncio.get_running_loop().call_soon(self._work_on)
         due = self._authority.due()
         if due is not None and due < self._alarm_at:
             self._set_alarm(due)
+
+    def _work_on(self) -> None:
+        self._rest = None
+        self._work()
 
     def _execute_safely(self, command: Command) -> None:
         """One waiter's bug, or one event that cannot be written, must not keep the others from their slots."""
@@ -287,7 +328,10 @@ class Desk:
             case Refuse():
                 self._refuse(command.request, command.refusal)
             case SendWindow():
-                self._news.tell(command.window)
+                self._send(command.window)
+            case Expect():
+                if self._front is not None:
+                    self._front.expect(command.host, command.port, command.requests)
             case Drained():
                 self._news.tell(ReplicaDrained(model=command.model, replica=command.replica))
             case Suspect():
@@ -295,6 +339,12 @@ class Desk:
                 self._news.tell(ReplicaSuspected(model=command.model, replica=command.replica, reason=reason))
             case TellColdStart():
                 self._news.tell(command.finished)
+
+    def _send(self, window: RequestWindow) -> None:
+        self._news.tell(window)
+        if window.edge and self._front is not None and self._authority.asleep(window.model):
+            self._waking = window.model
+            self._front.make_way()
 
     def _lease(self, lease: Lease) -> None:
         waiter = self._waiters.pop(lease.request, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Protocol
+from typing import Final, Protocol
 
 from events.clock import Clock
 from events.units import Instant
@@ -14,6 +14,10 @@ from runtime.gateway.upstream import UpstreamConnection
 from runtime.gateway.wheel import Wheel
 
 Address = tuple[str, int]
+
+AHEAD_MOST: Final = 1024
+"""Connections opened ahead of requests, and not used yet, over all replicas: what a burst to a model at zero needs,
+and a sixteenth of the descriptors that a process usually may have."""
 
 
 class ConnectionWaiter(Protocol):
@@ -43,6 +47,8 @@ class UpstreamPool:
         """When each began, in this order; None: not yet. (Their time is watched by the wheel: a timer for each is a
         third of the cost of a connection, 35 µs, and a thousand may be opened at once.)"""
         self._overdue: set[asyncio.Task[None]] = set()
+        self._ahead: dict[Address, asyncio.Task[None]] = {}
+        """Who opens connections ahead, one a replica."""
         self._open: set[UpstreamConnection] = set()
         self._closed = asyncio.Event()
         self._closing = False
@@ -57,6 +63,11 @@ class UpstreamPool:
         """Attempts under way."""
         return len(self._attempts)
 
+    @property
+    def opening(self) -> int:
+        """Replicas to which connections are being opened ahead."""
+        return len(self._ahead)
+
     def take(self, address: Address) -> UpstreamConnection | None:
         """The connection used last, or None: then `connect`."""
         waiting = self._idle.get(address)
@@ -69,6 +80,9 @@ class UpstreamPool:
 
     def connect(self, address: Address, waiter: ConnectionWaiter) -> asyncio.Task[None]:
         """Open a new connection; cancel the task to give up."""
+        ahead = self._ahead.get(address)
+        if ahead is not None:
+            ahead.cancel()
         attempt = self._loop.create_task(self._connect(address, waiter))
         self._attempts[attempt] = None
         attempt.add_done_callback(self._attempt_ended)
@@ -76,6 +90,19 @@ class UpstreamPool:
         # No later than an idle connection would need it: `release` relies on that.
         self._wheel.wake_by(self, self._clock.now() + min(settings.connect_timeout, settings.upstream_idle))
         return attempt
+
+    def open_ahead(self, address: Address, most: int) -> None:
+        """Open connections before there are requests, until `most` wait; one after the other, in one task.
+
+        No more than `AHEAD_MOST`. They are closed like all that wait when nobody has used them in time, and no new ones
+        come in their place. As soon as somebody must `connect` there, no more are opened.
+        """
+        if self._closing or address in self._ahead:
+            return
+        missing = most - len(self._idle.get(address, ()))
+        if missing > 0:
+            opening = self._ahead[address] = self._loop.create_task(self._open_ahead(address, missing))
+            opening.add_done_callback(lambda _: self._ahead.pop(address, None))
 
     def release(self, connection: UpstreamConnection) -> None:
         """Keep it for another request."""
@@ -139,7 +166,7 @@ class UpstreamPool:
         """Close all connections and give up what connects."""
         self._closing = True
         self._wheel.forget(self)
-        attempts = list(self._attempts)
+        attempts = [*self._attempts, *self._ahead.values()]
         for attempt in attempts:
             attempt.cancel()
         if attempts:
@@ -174,6 +201,28 @@ class UpstreamPool:
             waiter.connect_failed(f"no connection within {self._settings.connect_timeout:g} s")
         else:
             waiter.connected(connection)
+
+    async def _open_ahead(self, address: Address, count: int) -> None:
+        with contextlib.suppress(OSError, TimeoutError):  # nobody waits: whoever needs one will see for himself
+            async with asyncio.timeout(self._settings.upstream_idle):
+                for _ in range(count):
+                    if self.idle + self.opening > AHEAD_MOST:  # whoever opens has one on its way
+                        return
+                    await self._open_one(address)
+
+    async def _open_one(self, address: Address) -> None:
+        connection = UpstreamConnection(self, address)
+        try:
+            await self._loop.create_connection(lambda: connection, *address)
+        except BaseException:
+            self._abandon(connection)
+            raise
+        transport = connection.transport
+        if transport is None or transport.is_closing():
+            return  # the engine was quicker; it has been told lost already
+        connection.idle_since = now = self._clock.now()
+        self._idle.setdefault(address, []).append(connection)
+        self._wheel.wake_by(self, now + self._settings.upstream_idle)
 
     def _abandon(self, connection: UpstreamConnection) -> None:
         """Given up between opening and use: uvloop then closes the transport without calling `connection_lost`."""

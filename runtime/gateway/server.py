@@ -34,6 +34,8 @@ class GatewayStats:
     requests: int = 0
     buffered_bytes: int = 0
     upstream_idle: int = 0
+    upstream_opening: int = 0
+    """Replicas to which connections are being opened ahead of requests."""
     refused_connections: int = 0
     access_lines_dropped: int = 0
     """For want of room, or because the disk took none."""
@@ -90,9 +92,27 @@ class GatewayServer:
             requests=context.requests,
             buffered_bytes=context.buffered_bytes,
             upstream_idle=context.pool.idle,
+            upstream_opening=context.pool.opening,
             refused_connections=context.refused_connections,
             access_lines_dropped=0 if context.log is None else context.log.dropped + context.log.failed_writes,
         )
+
+    # The front of the desk; before `start` and in a drain nothing is ahead of anything
+
+    def make_way(self) -> None:
+        """See `Front.make_way`."""
+        if self._context is not None:
+            self._context.turns.make_way()
+
+    def end_way(self) -> None:
+        """See `Front.end_way`."""
+        if self._context is not None:
+            self._context.turns.end_way()
+
+    def expect(self, host: str, port: int, requests: int) -> None:
+        """See `Front.expect`."""
+        if self._context is not None and not self._context.draining:
+            self._context.pool.open_ahead((host, port), requests)
 
     async def drain(self, bound: Seconds) -> None:
         """Accept no more, let what runs finish within `bound`, break off the rest visibly, then close everything.

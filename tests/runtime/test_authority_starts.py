@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from events.types.replicas import FAILED_STARTS, Phase, PhaseSpan, ReplicaState, ReplicaStatus
 from events.units import Instant
 from runtime.core.authority import Authority
-from runtime.core.commands import SendWindow
+from runtime.core.commands import Command, Expect, SendWindow
 from runtime.ports import RefusalCode
-from tests.support.slots import START, authority, granted, observed, refusals, replica, spans, ticket
+from tests.support.slots import MODEL, START, authority, granted, observed, refusals, replica, spans, ticket
 
 WHY = {"reason": "ExitedWhileStarting", "message": "the engine exited with 1: no such file"}
 
@@ -154,3 +156,52 @@ def test_a_start_that_is_unknown_has_no_eta() -> None:
     progress = desk.progress("r1", START)
     assert progress is not None
     assert progress.eta is None
+
+
+def listening(index: int = 0, *, slots: int = 4, revision: int = 1) -> ReplicaStatus:
+    """A replica that loads and has told where it will answer."""
+    status = replica(index, state=ReplicaState.STARTING, slots=slots, revision=revision)
+    return replace(status, address=f"127.0.0.1:{9000 + index}")
+
+
+def expected(commands: list[Command]) -> list[tuple[int, int]]:
+    """Port and requests of each replica that is expected."""
+    return [(one.port, one.requests) for one in commands if isinstance(one, Expect)]
+
+
+@pytest.mark.parametrize(
+    ("waiting", "replicas", "found"),
+    [
+        (0, (listening(),), []),
+        (2, (listening(),), [(9000, 2)]),
+        (9, (listening(),), [(9000, 3)]),
+        (5, (listening(0), listening(1)), [(9000, 3), (9001, 2)]),
+        (2, (listening(0), listening(1)), [(9000, 2)]),
+        (2, (listening(slots=1),), []),
+        (2, (replica(state=ReplicaState.STARTING),), []),
+        (2, (listening(revision=7),), []),
+    ],
+    ids=["nobody-waits", "few", "one-slot-is-the-probe's", "two", "one-is-enough", "single", "no-address", "old"],
+)
+def test_whoever_waits_is_announced_to_replicas_that_listen(
+    waiting: int, replicas: tuple[ReplicaStatus, ...], found: list[tuple[int, int]]
+) -> None:
+    """So that connections can be open when they are ready: never more than wait, nor than a replica bears."""
+    desk = authority()
+    for index in range(waiting):
+        desk.take(ticket(f"r{index}"), START)
+    assert expected(desk.observe(observed(*replicas), START)) == found
+
+
+def test_a_model_sleeps_while_somebody_waits_and_no_replica_exists() -> None:
+    """That is when a start is urgent; a starting replica ends it, as does the last who leaves."""
+    desk = authority()
+    assert not desk.asleep(MODEL)
+    desk.take(ticket("r1"), START)
+    assert desk.asleep(MODEL)
+    assert not desk.asleep("another")
+    desk.observe(observed(replica(state=ReplicaState.STARTING)), START)
+    assert not desk.asleep(MODEL)
+    desk.observe(observed(), START)
+    desk.leave("r1", START)
+    assert not desk.asleep(MODEL)

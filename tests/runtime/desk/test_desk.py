@@ -20,6 +20,7 @@ from events.types.requests import RequestWindow
 from events.units import Instant
 from runtime.core.ledger import LeaseEnded
 from runtime.core.policy import Heartbeat
+from runtime.desk.desk import LEASES_A_TURN
 from runtime.ports import Ending, Lease, Outcome, RefusalCode
 from tests.support.desk import Asker, World, declaration, world
 from tests.support.slots import DONE, MODEL, replica
@@ -126,7 +127,7 @@ async def test_a_thousand_requests_to_a_model_at_zero() -> None:
 
 
 async def test_five_thousand_held_requests_drain_by_their_own_callbacks() -> None:
-    """Each gives its lease back inside its callback: the next is served without growing the stack."""
+    """Each gives its lease back inside its callback: the next is served without growing the stack, nor the turn."""
     async with world() as one:
         await one.declare(coldStart={"hold": {"maxRequests": 5000}})
         served: list[str] = []
@@ -137,6 +138,8 @@ async def test_five_thousand_held_requests_drain_by_their_own_callbacks() -> Non
         for index in range(5000):
             one.desk.take(one.wanted(f"r{index}"), Asker(f"r{index}", served, answer))
         await one.observe(replica(slots=1))
+        for _ in range(5000 // LEASES_A_TURN):
+            await settle()
         assert served == [f"r{index}" for index in range(5000)]
         assert one.desk.running == 0
 

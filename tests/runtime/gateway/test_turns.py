@@ -1,10 +1,17 @@
-"""Turns of the event loop: a burst is begun in portions and in order, and nothing else has to wait for all of it."""
+"""Turns of the event loop: a burst is begun in portions and in order, and nothing else has to wait for all of it.
+
+Where a request has woken a model, what leads to its start goes before the rest of a burst.
+"""
 
 from __future__ import annotations
 
 import asyncio
 
-from runtime.gateway.turns import MOST, Turns
+import pytest
+
+from runtime.gateway import turns as module
+from runtime.gateway.turns import MOST, WAY_BEGINS, Turns
+from tests.support.gateway import until
 
 
 class Arrival:
@@ -12,7 +19,8 @@ class Arrival:
 
     def __init__(self, turns: Turns, began: list[Arrival]) -> None:
         self._began = began
-        if turns.may_begin(self):
+        self.at_once = turns.may_begin(self)
+        if self.at_once:
             self.begin()
 
     def begin(self) -> None:
@@ -53,3 +61,72 @@ async def test_after_a_burst_all_is_as_before() -> None:
     before = len(began)
     late = [Arrival(turns, began) for _ in range(MOST)]
     assert began[before:] == late
+
+
+async def _turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_way_is_made_for_a_start() -> None:
+    """Of a burst a few begin, the others when the replica is starting; all of them in order."""
+    began: list[Arrival] = []
+    turns = Turns(asyncio.get_running_loop())
+    first = Arrival(turns, began)
+    turns.make_way()
+    burst = [Arrival(turns, began) for _ in range(3 * MOST)]
+    await _turns(10)
+    assert began == [first, *burst[:WAY_BEGINS]]
+    turns.end_way()
+    await _turns(10)
+    assert began == [first, *burst]
+
+
+async def test_a_turn_under_way_makes_way_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When one of a portion wakes a model, no more than the few of its portion follow."""
+    monkeypatch.setattr(module, "WAY_LASTS", 60.0)
+    began: list[Arrival] = []
+    turns = Turns(asyncio.get_running_loop())
+
+    class Waking(Arrival):
+        def begin(self) -> None:
+            super().begin()
+            turns.make_way()
+
+    arrivals = [Arrival(turns, began) for _ in range(MOST)]
+    arrivals.append(Waking(turns, began))
+    arrivals += [Arrival(turns, began) for _ in range(2 * MOST)]
+    await _turns(10)
+    assert began == arrivals[: MOST + 1 + WAY_BEGINS]
+    turns.end_way()
+    await _turns(10)
+    assert began == arrivals
+
+
+async def test_way_is_made_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start that does not come holds nobody for longer than that."""
+    monkeypatch.setattr(module, "WAY_LASTS", 0.001)
+    began: list[Arrival] = []
+    turns = Turns(asyncio.get_running_loop())
+    turns.make_way()
+    burst = [Arrival(turns, began) for _ in range(2 * MOST)]
+    await until(lambda: began == burst)
+
+
+async def test_way_is_made_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models that wake one after the other do not keep the others' requests waiting all the time."""
+    monkeypatch.setattr(module, "WAY_RESTS", 0.05)
+    began: list[Arrival] = []
+    turns = Turns(asyncio.get_running_loop())
+    turns.make_way()
+    turns.end_way()
+    turns.make_way()
+    rested = [Arrival(turns, began) for _ in range(MOST)]
+    assert began == rested
+
+    def made_again() -> bool:
+        turns.make_way()
+        return not all(Arrival(turns, []).at_once for _ in range(WAY_BEGINS + 1))
+
+    await _turns(2)
+    await until(made_again)
