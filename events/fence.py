@@ -20,10 +20,6 @@ class Fence:
         """From `epoch`, the offset of the record that took the scope, smaller ones are refused."""
         self._newest[scope] = max(epoch, self._newest.get(scope, epoch))
 
-    def forget(self, scope: object) -> None:
-        """Know nothing of the scope."""
-        self._newest.pop(scope, None)
-
     def allows(self, scope: object, epoch: int | None) -> bool:
         """Whether a write with `epoch` stands. Before anybody took the scope all do; after, one without does not."""
         newest = self._newest.get(scope)
@@ -39,25 +35,27 @@ class Owners:
 
     def __init__(self) -> None:
         self._fence = Fence()
+        self._read_to: dict[int, int] = {}
         self.refused = 0
         """Wishes of writers that did not own their partition any more."""
 
     def admits(self, record: Record) -> bool:
         """Whether the record counts: no wish of a writer that had lost the partition, no ownership of another one."""
         data, position = record.envelope.data, record.position
+        if not isinstance(data, OwnershipTaken | WishDecided):
+            return True
+        new = position.offset > self._read_to.get(position.partition, -1)
+        if new:
+            self._read_to[position.partition] = position.offset
         if isinstance(data, OwnershipTaken):
             if data.partition != position.partition:
                 return False
             self._fence.take(position.partition, position.offset)
-        elif isinstance(data, WishDecided):
+        else:
             epoch = record.envelope.epoch
             if not self._fence.allows(position.partition, epoch) or (epoch is not None and epoch >= position.offset):
-                self.refused += 1
+                self.refused += new  # states are told again after an interruption
                 return False
             if epoch is not None:
                 self._fence.take(position.partition, epoch)
         return True
-
-    def forget(self, partition: int) -> None:
-        """The partition is read anew, from its newest records."""
-        self._fence.forget(partition)

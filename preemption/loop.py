@@ -1,7 +1,9 @@
 """The allocator's loop: follow the states, decide, record. Events only wake it; it decides from all that is known.
 
-There is one leader of a pool. It says so in the log, and the offset of that record is the epoch in each of its grants:
-who reads a grant with a smaller epoch than the newest leadership refuses it.
+There is one leader of a pool; others stand by: they follow everything and write nothing. A consumer group over one
+partition says whose turn it is; who is told so says it in the log, and the offset of that record is the epoch in each
+of its grants. The group alone deposes nobody: who leads goes on, be the brokers away for a while, until the log shows
+that another one leads. Who reads a grant with a smaller epoch than the newest leadership refuses it.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ from typing import Final
 
 from events.clock import Clock
 from events.envelope import AnyEnvelope
-from events.fence import Fence
+from events.fence import Owners
 from events.following import Follower
-from events.log import Batch, EventLog, LogClosed, LogUnavailable, Position, Record, Start
+from events.log import Batch, EventLog, LogClosed, LogUnavailable, Position, Query, Record, Start
 from events.names import Topic
 from events.payload import Unencodable
 from events.types.decisions import OwnershipTaken, WishDecided
@@ -34,6 +36,9 @@ _log: Final = logging.getLogger(__name__)
 
 _FOLLOWED: Final = (Topic.MODELS, Topic.CARDS, Topic.GRANTS, Topic.REPLICAS, Topic.DECISIONS, Topic.METRICS)
 
+GROUP: Final = "relume-allocator"
+"""The consumer groups ``relume-allocator-POOL`` share one partition of `relume.grants`: who has it leads the pool."""
+
 _RETRY_SECONDS: Final = (0.05, 0.2, 1.0, 5.0)
 """Waits between tries to append while the log cannot be written; the last one repeats."""
 
@@ -44,11 +49,16 @@ class Deposed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AllocatorSettings:
-    """`leader` names this process in the log; `pool` is what it leads."""
+    """`leader` names this process in the log; `pool` is what it leads.
+
+    `node`: the only node that it places replicas on, for a leader whose adapter runs processes on its own machine: what
+    other nodes said of their cards, they said as leaders that are gone. None: all nodes count.
+    """
 
     leader: str
     pool: str = "default"
     policy: AllocatorPolicy = field(default_factory=AllocatorPolicy)
+    node: str | None = None
 
 
 @dataclass(slots=True)
@@ -59,15 +69,23 @@ class AllocatorStats:
     grants: int = 0
     refused_wishes: int = 0
     """Of autoscalers that no longer own the partition."""
+    refused_grants: int = 0
+    """Of leaders that were deposed and did not know it yet. What they hid is said again."""
     unreadable: int = 0
     """Declarations that another release wrote."""
 
 
 class Allocator:
-    """Leads a pool: `run` until cancelled."""
+    """Leads a pool, or stands by until it is its turn: `run` until cancelled.
+
+    `leading` is set once this one leads, `caught_up` once it has also decided on all that stood in the log: before that
+    a cluster adapter beside it must not run anything.
+    """
 
     def __init__(self, log: EventLog, clock: Clock, writer: EventWriter, settings: AllocatorSettings) -> None:
         self.stats = AllocatorStats()
+        self.leading = asyncio.Event()
+        """Set once this one leads the pool. Who was deposed does not come back: `run` has ended."""
         self.caught_up = asyncio.Event()
         """Set once the states that stood in the log are known and decided on."""
         self._log = log
@@ -76,9 +94,17 @@ class Allocator:
         self._settings = settings
         self._pool = Pool(settings.policy)
         self._epoch = -1
-        self._owners = Fence()
+        self._newest = (-1, "")
+        """The offset of the newest leadership that was read, and whose it is."""
+        self._owners = Owners()
+        self._followed = asyncio.Event()
+        """Set once what stood in the log at the start has been folded."""
         self._read = False
-        """Whether the states that stood in the log are known; from then on no grant is taken from it."""
+        """Whether this one leads and knows all grants that stood when it began to: from then on its own stand."""
+        self._read_to: dict[int, int] = {}
+        """Where the grants stood then: the newest offset by partition."""
+        self._hidden: dict[str, None] = {}
+        """Models whose newest grant in the log is of a deposed leader."""
         self._causes: dict[str, str] = {}
         self._woken = asyncio.Event()
 
@@ -93,27 +119,74 @@ class Allocator:
         return self._epoch
 
     async def run(self) -> None:
-        """Take the pool and grant until cancelled. Deposed: another took it. LogClosed: the log was closed."""
-        taken = LeadershipTaken(pool=self._settings.pool, leader=self._settings.leader)
-        self._epoch = (await self._append([self._writer.envelope(taken)]))[0].offset
+        """Stand by until it is our turn, take the pool, and grant until cancelled.
+
+        Deposed: another took the pool. LogClosed: the log was closed.
+        """
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._follow(), name="allocator-follow")
+                tasks.create_task(self._lead(), name="allocator-lead")
                 tasks.create_task(self._grant(), name="allocator-grant")
         except BaseExceptionGroup as group:
-            raise group.exceptions[0] from None  # the other task was cancelled for it
+            raise group.exceptions[0] from None  # the other tasks were cancelled for it
 
     async def _follow(self) -> None:
-        """Fold everything that is said; the decisions are the other task's."""
+        """Fold everything that is said; the decisions are another task's."""
         await Follower(self._log, self._clock, _FOLLOWED, Start("newest_per_key"), self._take).run()
         raise LogClosed("the log was closed under the allocator")
 
     def _take(self, batch: Batch) -> None:
         for record in batch.records:
             self._fold(record)
-        self._read |= batch.caught_up
+        if batch.caught_up:
+            self._followed.set()
         if self._read:
             self._woken.set()
+
+    async def _lead(self) -> None:
+        """Stay in the group; lead once it is our turn. (Who leads goes on until the log says otherwise.)"""
+        topics, group = (Topic.GRANTS,), f"{GROUP}-{self._settings.pool}"
+        tries = 0
+        while True:
+            subscription = self._log.subscribe(topics, Start("end", partitions=(0,)), group)
+            try:
+                async for batch in subscription:
+                    tries = 0
+                    if batch.assigned and not self.leading.is_set():
+                        await self._take_pool()
+                raise LogClosed("the log was closed under the allocator")
+            except LogUnavailable as error:
+                await self._pause(tries, f"the group of allocators cannot be joined: {error}")
+                tries += 1
+            finally:
+                await subscription.close()
+
+    async def _take_pool(self) -> None:
+        """Say that we lead; then know all grants that stand, so that we go on where the last leader was."""
+        taken = LeadershipTaken(pool=self._settings.pool, leader=self._settings.leader)
+        (position,) = await self._append([self._writer.envelope(taken)])
+        self._epoch = position.offset
+        self._check_leads()
+        self.leading.set()
+        await self._followed.wait()
+        tries = 0
+        while not self._read:
+            try:
+                async for record in self._log.read(Query(Topic.GRANTS, newest_per_key=True)):
+                    self._fold(record)
+                    place = record.position
+                    self._read_to[place.partition] = max(place.offset, self._read_to.get(place.partition, -1))
+                self._read = True
+            except LogUnavailable as error:
+                await self._pause(tries, f"grants cannot be read, so nothing is granted: {error}")
+                tries += 1
+        self._woken.set()
+
+    async def _pause(self, tries: int, why: str) -> None:
+        wait = _RETRY_SECONDS[min(tries, len(_RETRY_SECONDS) - 1)]
+        _log.warning("%s; trying again in %s s", why, wait)
+        await self._clock.sleep_until(Instant(self._clock.now() + wait))
 
     async def _grant(self) -> None:
         """Decide when woken, and when the last decision said to look again."""
@@ -144,18 +217,25 @@ class Allocator:
         self.stats.decisions += 1
         for model in plan.gone:
             self._causes.pop(model, None)
-        if not plan.grants:
-            return
+        again = self._said_again({grant.model for grant in plan.grants})
         grants = [
             self._writer.envelope(grant, cause=self._causes.get(grant.model), epoch=self._epoch)
-            for grant in plan.grants
+            for grant in (*plan.grants, *again)
         ]
+        if not grants:
+            return
         try:
             await self._append(grants)
         except Unencodable:
             for grant in grants:
                 await self._append_alone(grant)
         self.stats.grants += len(grants)
+
+    def _said_again(self, said: set[str]) -> list[GrantDecided]:
+        """Ours that a deposed leader's late grants hide: who reads the newest values only would find theirs."""
+        hidden, self._hidden = self._hidden, {}
+        ours = [self._pool.granted(model) for model in hidden if model not in said]
+        return [grant for grant in ours if grant is not None]
 
     async def _append_alone(self, grant: AnyEnvelope) -> None:
         """One that cannot be encoded stays unsaid; its model keeps what it has, and all others theirs."""
@@ -171,9 +251,7 @@ class Allocator:
             try:
                 return await self._log.append(events)
             except LogUnavailable as error:
-                wait = _RETRY_SECONDS[min(tries, len(_RETRY_SECONDS) - 1)]
-                _log.warning("grants cannot be recorded, so nothing is granted; trying again in %s s: %s", wait, error)
-                await self._clock.sleep_until(Instant(self._clock.now() + wait))
+                await self._pause(tries, f"grants cannot be recorded, so nothing is granted: {error}")
                 tries += 1
 
     def _fold(self, record: Record) -> None:
@@ -186,25 +264,44 @@ class Allocator:
             case ReplicasObserved():
                 self._pool.set_observed(data)
             case CardsObserved():
-                self._pool.set_node(data)
+                if self._settings.node in (None, data.node):
+                    self._pool.set_node(data)
             case ReplicaMetrics(running=float() | int() as running):
                 self._pool.set_running(data.model, data.replica, running)
-            # Where the log was read, this leader's own grants stand. What a deposed one writes now the adapter refuses.
-            case GrantDecided() if not self._read:
-                self._pool.set_grant(data)
-            case OwnershipTaken() | LeadershipTaken():
-                self._taken(data, record.position.offset)
+            case _:
+                self._fold_writers(record)
 
-    def _taken(self, taken: OwnershipTaken | LeadershipTaken, offset: int) -> None:
-        if isinstance(taken, OwnershipTaken):
-            self._owners.take(taken.partition, offset)
-        elif taken.pool == self._settings.pool and offset > self._epoch:
-            raise Deposed(f"{taken.leader} has taken the pool {taken.pool}")
+    def _fold_writers(self, record: Record) -> None:
+        """Who owns and who leads, and what leaders write."""
+        data = record.envelope.data
+        match data:
+            case GrantDecided():
+                self._granted(record, data)
+            case OwnershipTaken():
+                self._owners.admits(record)
+            case LeadershipTaken():
+                if data.pool == self._settings.pool and record.position.offset > self._newest[0]:
+                    self._newest = (record.position.offset, data.leader)
+                    self._check_leads()
+
+    def _check_leads(self) -> None:
+        if 0 <= self._epoch < self._newest[0]:
+            raise Deposed(f"{self._newest[1]} has taken the pool {self._settings.pool}")
+
+    def _granted(self, record: Record, grant: GrantDecided) -> None:
+        """While another leads, its grants are what stands. Once we do, ours stand: what comes later is ours, or of one
+        who was deposed; the adapter refuses that."""
+        place = record.position
+        if not self._read:
+            self._pool.set_grant(grant)
+        elif (record.envelope.epoch or 0) < self._epoch and place.offset > self._read_to.get(place.partition, -1):
+            self.stats.refused_grants += 1
+            self._hidden[grant.model] = None
 
     def _wished(self, record: Record, wish: WishDecided) -> None:
         """Take a wish, unless its writer had lost the partition when it wrote it. (Records come in the log's order.)"""
-        if not self._owners.allows(record.position.partition, record.envelope.epoch):
-            self.stats.refused_wishes += 1
+        if not self._owners.admits(record):
+            self.stats.refused_wishes = self._owners.refused
             return
         self._causes[wish.model] = record.envelope.id
         self._pool.set_wish(wish.model, Wish(wish.uid, wish.replicas, wish.marginal_gain))

@@ -34,6 +34,7 @@ from deploy.api.shapes import (
 )
 from deploy.api.status import phase_times
 from events.clock import Clock
+from events.fence import Owners
 from events.log import EventLog, Query, Record
 from events.names import Topic
 from events.types.decisions import WishDecided
@@ -42,7 +43,7 @@ from events.types.models import Override
 from events.types.replicas import ReplicaStatus
 from events.units import Instant, format_instant, parse_duration
 
-Wanted = Callable[[object], bool]
+Wanted = Callable[[Record], bool]
 
 SPANS: Final = (600.0, 6 * 3600.0, 86400.0)
 """Seconds of history that are read, one after the other, until enough was found; then all of it."""
@@ -152,29 +153,43 @@ class Decisions:
         queries.check_known(request, ("model", "limit"))
         model, limit = request.query.get("model"), queries.number(request, "limit", 100)
         model = self._board.owner(model) or model if model else None
-        records = await self._newest(
-            Topic.DECISIONS, limit,
-            lambda data: isinstance(data, WishDecided) and model in (None, data.model),
-        )  # fmt: skip
+
+        def wishes() -> Wanted:
+            """Those that count: a writer that had lost its partition has decided nothing."""
+            owners = Owners()
+
+            def wanted(record: Record) -> bool:
+                data = record.envelope.data
+                return owners.admits(record) and isinstance(data, WishDecided) and model in (None, data.model)
+
+            return wanted
+
+        records = await self._newest(Topic.DECISIONS, limit, wishes)
         return DecisionList(items=[_decision(record) for record in records])
 
     async def list_dead_letters(self, request: web.Request) -> DeadLetterList:
         """Events that could not be read, newest first."""
         queries.check_known(request, ("limit",))
         limit = queries.number(request, "limit", 100)
-        records = await self._newest(Topic.DEAD_LETTERS, limit, lambda data: isinstance(data, EventRejected))
+        records = await self._newest(Topic.DEAD_LETTERS, limit, lambda: _is_letter)
         return DeadLetterList(items=[_letter(record.envelope.data) for record in records])
 
-    async def _newest(self, topic: Topic, limit: int, wanted: Wanted) -> list[Record]:
-        """The newest `limit` records, newest first, reading no more of the past than needed."""
+    async def _newest(self, topic: Topic, limit: int, judge: Callable[[], Wanted]) -> list[Record]:
+        """The newest `limit` records, newest first, reading no more of the past than needed. Each reading is judged
+        anew."""
         now = self._clock.now()
         found: list[Record] = []
         for since in (*(Instant(now - span) for span in SPANS), None):
             read = self._log.read(Query(topic, from_time=since))
-            found = [record async for record in read if wanted(record.envelope.data)]
+            wanted = judge()
+            found = [record async for record in read if wanted(record)]
             if len(found) >= limit:
                 break
         return sorted(found, key=lambda record: (record.appended_at, record.position.offset), reverse=True)[:limit]
+
+
+def _is_letter(record: Record) -> bool:
+    return isinstance(record.envelope.data, EventRejected)
 
 
 def _scale_body(raw: bytes) -> ScaleBody:

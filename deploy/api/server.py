@@ -27,6 +27,7 @@ from deploy.api.shapes import Shape
 from deploy.api.tallies import Tallies
 from deploy.api.telling import Events
 from events.clock import Clock
+from events.fence import Owners
 from events.following import Follower
 from events.log import Batch, EventLog, Start
 from events.writer import EventWriter
@@ -64,6 +65,7 @@ class AdminServer:
         self._tasks: list[asyncio.Task[None]] = []
         self._runner: web.AppRunner | None = None
         self._lag = LoopLag()
+        self._owners = Owners()
         self.tallies = Tallies()
         self.board = Board(objectives=self.tallies.objectives)
         writer = EventWriter(f"relume/admin/{uuid.uuid4().hex[:12]}", parts.clock)  # there may be several
@@ -167,6 +169,8 @@ class AdminServer:
 
     def _take_states(self, batch: Batch) -> None:
         for record in batch.records:
+            if not self._owners.admits(record):
+                continue
             self.board.apply(record.envelope, record.position.offset)
             (self.tallies.apply if self._caught_up.is_set() else self.tallies.seed)(record.envelope)
 

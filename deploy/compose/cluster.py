@@ -45,7 +45,7 @@ class ClusterPart:
         self._take_folder = take_folder
         self._how = how
         writer = EventWriter(f"relume/allocator/{how.leader}", clock)
-        self.allocator = Allocator(log, clock, writer, AllocatorSettings(leader=how.leader))
+        self.allocator = Allocator(log, clock, writer, AllocatorSettings(leader=how.leader, node=how.local.node))
         self.folder_taken = asyncio.Event()
         """Set once the data folder is this process's."""
         self._serves = False

@@ -105,6 +105,11 @@ class Pool:
         if seat is not None and seat.observed is not None and any(s.replica == replica for s in seat.observed.replicas):
             seat.running[replica] = running
 
+    def granted(self, model: str) -> GrantDecided | None:
+        """The newest grant of a model: ours, or the one that stood in the log from before."""
+        seat = self._seats.get(model)
+        return None if seat is None else seat.grant
+
     @property
     def models(self) -> int:
         """How many models have a seat."""

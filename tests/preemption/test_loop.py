@@ -104,11 +104,66 @@ async def test_leadership_is_told_before_the_first_grant(bench: Bench) -> None:
     assert records[0].position.offset == bench.allocator.epoch == records[1].envelope.epoch
 
 
-async def test_a_second_allocator_deposes_the_first(bench: Bench) -> None:
+async def test_another_leader_in_the_log_deposes(bench: Bench) -> None:
     """Who reads a newer leadership stops and writes nothing more."""
-    async with running(bench.allocator) as first, running(bench.new_allocator("second")):
+    await bench.say(node(), declared())
+    async with running(bench.allocator) as first:
+        await bench.say(LeadershipTaken(pool="other", leader="of another pool"))
+        assert not first.done()
+        await bench.say(LeadershipTaken(pool="default", leader="second"))
         with pytest.raises(Deposed, match="second has taken the pool default"):
             await asyncio.wait_for(first, 5)
+        await bench.say(wish(1))
+        assert await bench.grants() == []
+
+
+async def test_a_second_allocator_stands_by_and_takes_over(bench: Bench) -> None:
+    """It follows and writes nothing; once the first is gone it goes on from the same grants, with a newer epoch."""
+    await bench.say(node(gpus=3), declared())
+    second = bench.new_allocator("second")
+    async with running(bench.allocator) as first:
+        standing_by = asyncio.create_task(second.run())
+        await bench.say(wish(1))
+        assert not second.leading.is_set()
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        await asyncio.wait_for(second.caught_up.wait(), 5)
+        before = await bench.grants()
+        assert [record.envelope.epoch for record in before] == [bench.allocator.epoch]
+        await bench.say(wish(2))
+        granted = (await bench.grants())[-1]
+        assert granted.envelope.epoch == second.epoch > bench.allocator.epoch
+        assert [one.replica for one in granted.envelope.data.replicas] == ["a-r1-0", "a-r1-1"]
+        standing_by.cancel()
+        await asyncio.gather(standing_by, return_exceptions=True)
+
+
+async def test_a_late_grant_of_a_deposed_allocator_is_covered(bench: Bench) -> None:
+    """It is void and counted; ours is said again, so that who reads the newest values finds it."""
+    await bench.say(node(gpus=3), declared())
+    async with running(bench.allocator):
+        await bench.say(wish(1))
+        ours = await bench.newest()
+        await bench.say(replace(ours, replicas=()), epoch=bench.allocator.epoch - 1)
+        await settle()
+        assert await bench.newest() == ours
+        assert (await bench.grants())[-1].envelope.epoch == bench.allocator.epoch
+        assert bench.allocator.stats.refused_grants == 1
+
+
+async def test_only_the_cards_of_its_own_node_count(bench: Bench) -> None:
+    """A leader whose adapter runs processes here cannot run any on the machine of one that is gone: what was granted
+    there is granted here once the adapter says that nothing of it runs."""
+    gone, here = node("gone"), node("here")
+    await bench.say(gone, declared())
+    async with running(bench.allocator):
+        await bench.say(wish(1))
+        assert (await bench.newest()).replicas[0].placement.node == "gone"
+    settings = AllocatorSettings("second", node="here")
+    second = Allocator(bench.log, bench.clock, EventWriter("relume/second", bench.clock), settings)
+    async with running(second):
+        await bench.say(here, ReplicasObserved(model="a", uid="a-1", replicas=()))
+        assert [one.placement.node for one in (await bench.newest()).replicas] == ["here"]
 
 
 async def test_wishes_of_a_deposed_autoscaler_are_refused(bench: Bench) -> None:

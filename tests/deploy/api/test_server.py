@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from deploy.api.settings import AdminSettings
 from events.envelope import AnyEnvelope
 from events.log import LogUnavailable, Position, Query, Start, Subscription
 from events.names import Topic
-from events.types.decisions import WishDecided
+from events.types.decisions import OwnershipTaken, WishDecided
 from events.types.models import ModelDeclared
 from events.types.replicas import ReplicaState
 from tests.support.admin import ECHO, Admin, Load, observed, replica
@@ -203,6 +204,21 @@ async def test_decisions_newest_first_and_by_model(admin: Admin) -> None:
     items = (await admin.get("/v1alpha1/decisions?model=echo&limit=3"))[1]["items"]
     assert [item["replicas"] for item in items] == [4, 3, 2]
     assert items[0]["snapshot"] == {"waiting": 4}
+
+
+async def test_decisions_of_who_had_lost_the_partition_do_not_count(admin: Admin) -> None:
+    """Not in the list, and not on the board."""
+    _, body = await admin.apply()
+    ours = replace(wish("echo", 2), uid=body["items"][0]["metadata"]["uid"])
+    await admin.say(OwnershipTaken(partition=0, owner="zombie"), OwnershipTaken(partition=0, owner="owner"))
+    await admin.log.append(
+        [admin.writer.envelope(ours, epoch=1), admin.writer.envelope(replace(ours, replicas=7), epoch=0)]
+    )
+    items = (await admin.get("/v1alpha1/decisions?model=echo"))[1]["items"]
+    assert [item["replicas"] for item in items] == [2]
+    entry = admin.server.board.entry("echo")
+    assert entry is not None
+    assert entry.wish == ours
 
 
 async def test_explain(admin: Admin) -> None:
