@@ -130,7 +130,7 @@ class SharedAuthority:
         for model in self._models.values():
             model.claims.pop(member, None)
             model.drop_all(member)
-            mine = [sold.name for sold in model.sold.values() if sold.holder == member]
+            mine = [it.name for it in model.sold.values() if it.holder == member and not it.ended]
             if mine and owners.of(model.name) == self._me:
                 for name in mine:
                     model.remove(name)
@@ -211,6 +211,7 @@ class SharedAuthority:
         if ended.left is None:
             model.remove(ended.name)
         else:
+            sold.ended = True
             model.settle(sold, now, Instant(now + ended.left))
             if replica is not None:
                 self._counts.want(model, replica)
@@ -343,7 +344,8 @@ class SharedAuthority:
     def _take_for_busy(self, model: SharedModel, replicas: Iterable[ReplicaSlots], now: Instant) -> None:
         """Nobody can say which slots are free: all that are not leased may be busy."""
         for replica in replicas:
-            for _ in range(replica.free):
+            # (A lease that has ended may have settled before, and its slot have been sold again.)
+            for _ in range(replica.status.slots - len(replica.leases)):
                 handle = self._next()
                 model.take_for_busy(handle, self._name(handle), replica, max(now, self._late_grants_until), now)
             self._counts.want(model, replica)
@@ -414,7 +416,7 @@ class SharedAuthority:
         handle = self._next()
         name = self._name(handle)
         self.granted += 1
-        model.sold[name] = Sold(handle, name, ticket.member, replica.name, replica.life, now, None, replica)
+        model.sold[name] = Sold(handle, name, ticket.member, replica.name, replica.life, now, at=replica)
         replica.lease(handle, now)
         model.slots.pool.changed(replica)
         follower = self.followers.get(ticket.member)

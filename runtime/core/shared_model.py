@@ -41,6 +41,9 @@ class Sold:
     life: str
     granted_at: Instant
     settling: Settling | None = None
+    """Since it has ended, or its gateway is dead."""
+    ended: bool = False
+    """Its gateway has said that it has ended: from then on the engine alone says when it is done."""
     at: ReplicaSlots | None = None
 
     def row(self, now: Instant) -> Row:
@@ -127,6 +130,7 @@ class SharedModel:
         sold = Sold(handle, row.name, holder, row.replica, row.life, Instant(now - row.age))
         self.put(sold)
         if row.left is not None:
+            sold.ended = True
             self.settle(sold, now, Instant(now + row.left))
         return sold
 

@@ -92,9 +92,17 @@ class DeskCounts:
 class Desk:
     """See the module. `start` it before the gateway listens, `shut_down` to take no more, `close` at the end."""
 
-    def __init__(self, log: EventLog, clock: Clock, writer: EventWriter, settings: DeskSettings) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        clock: Clock,
+        writer: EventWriter,
+        settings: DeskSettings,
+        authority: Authority | None = None,
+    ) -> None:
         self._clock = clock
-        self._authority = Authority(settings.gateway, HoldBudget(settings.hold_max_requests, settings.hold_max_bytes))
+        budget = HoldBudget(settings.hold_max_requests, settings.hold_max_bytes)
+        self._authority = Authority(settings.gateway, budget) if authority is None else authority
         self._waiters: dict[str, Waiter] = {}
         self._routes: dict[str, ModelRoute] = {}
         self._created: dict[str, tuple[str, int]] = {}
