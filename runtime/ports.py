@@ -13,7 +13,7 @@ from typing import Protocol
 
 from events.names import ModelName, ReplicaName
 from events.units import Instant, Seconds
-from runtime.core.hot import record
+from runtime.core.hot import Record
 from runtime.core.policy import Cancels, Heartbeat, Timeouts
 
 
@@ -51,36 +51,77 @@ class ModelRoute:
     """SSE comments while a streamed request is held; None: the model does not allow it."""
 
 
-@record
-class TicketRequest:
+class TicketRequest(Record):
     """A request that wants a slot. `arrived_at` and `deadline` never change, also when it comes back to try again."""
 
-    request: str
-    model: ModelName
-    caller: str
-    arrived_at: Instant
-    deadline: Instant
-    body_bytes: int
-    stream: bool
-    attempt: int = 0
-    """0 at first; counted up by the gateway when an unreachable replica sends the request back for another try."""
+    FIELDS = ("request", "model", "caller", "arrived_at", "deadline", "body_bytes", "stream", "attempt")
+    __slots__ = FIELDS
+
+    def __init__(
+        self,
+        request: str,
+        model: ModelName,
+        caller: str,
+        arrived_at: Instant,
+        deadline: Instant,
+        body_bytes: int,
+        stream: bool,
+        attempt: int = 0,
+    ) -> None:
+        self.request = request
+        self.model = model
+        self.caller = caller
+        self.arrived_at = arrived_at
+        self.deadline = deadline
+        self.body_bytes = body_bytes
+        self.stream = stream
+        self.attempt = attempt
+        """0 at first; counted up by the gateway when an unreachable replica sends the request back for another try."""
+
+    def again(self, attempt: int) -> TicketRequest:
+        """The same for another try."""
+        return TicketRequest(
+            self.request,
+            self.model,
+            self.caller,
+            self.arrived_at,
+            self.deadline,
+            self.body_bytes,
+            self.stream,
+            attempt,
+        )
 
 
-@record
-class Lease:
+class Lease(Record):
     """A slot in use by one request; given back exactly once."""
 
-    id: int
-    request: str
-    model: ModelName
-    replica: ReplicaName
-    revision: int
-    host: str
-    port: int
-    cancels: Cancels
-    held_seconds: Seconds
-    cold: bool
-    """The request waited for a replica to start."""
+    FIELDS = ("id", "request", "model", "replica", "revision", "host", "port", "cancels", "held_seconds", "cold")
+    __slots__ = FIELDS
+
+    def __init__(
+        self,
+        id: int,  # noqa: A002 - its name
+        request: str,
+        model: ModelName,
+        replica: ReplicaName,
+        revision: int,
+        host: str,
+        port: int,
+        cancels: Cancels,
+        held_seconds: Seconds,
+        cold: bool,
+    ) -> None:
+        self.id = id
+        self.request = request
+        self.model = model
+        self.replica = replica
+        self.revision = revision
+        self.host = host
+        self.port = port
+        self.cancels = cancels
+        self.held_seconds = held_seconds
+        self.cold = cold
+        """The request waited for a replica to start."""
 
 
 class Ending(StrEnum):
@@ -93,22 +134,35 @@ class Ending(StrEnum):
     TIMED_OUT = "timed_out"  # first-byte, idle or total budget ran out
 
 
-@record
-class Outcome:
+class Outcome(Record):
     """What the gateway knows when it gives a lease back.
 
     `engine_done` False: the connection was closed while the engine may still be at it (a cancelled stream, a timeout);
     the desk keeps the slot until the engine's running count clears it.
     """
 
-    ending: Ending
-    engine_done: bool = True
-    status: int = 0
-    first_byte_at: Instant | None = None
-    tokens_in: int = 0
-    tokens_out: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
+    FIELDS = ("ending", "engine_done", "status", "first_byte_at", "tokens_in", "tokens_out", "bytes_in", "bytes_out")
+    __slots__ = FIELDS
+
+    def __init__(
+        self,
+        ending: Ending,
+        engine_done: bool = True,
+        status: int = 0,
+        first_byte_at: Instant | None = None,
+        tokens_in: int = 0,
+        tokens_out: int = 0,
+        bytes_in: int = 0,
+        bytes_out: int = 0,
+    ) -> None:
+        self.ending = ending
+        self.engine_done = engine_done
+        self.status = status
+        self.first_byte_at = first_byte_at
+        self.tokens_in = tokens_in
+        self.tokens_out = tokens_out
+        self.bytes_in = bytes_in
+        self.bytes_out = bytes_out
 
 
 class Waiter(Protocol):

@@ -7,15 +7,21 @@ from dataclasses import dataclass
 from events.names import ModelName, ReplicaName
 from events.types.phases import ColdStartFinished
 from events.types.requests import RequestWindow
-from runtime.core.hot import record
+from runtime.core.hot import Record
 from runtime.ports import Lease, Refusal
 
 
-@record
-class Grant:
+class Grant(Record):
     """Tell the request that a slot is its own."""
 
-    lease: Lease
+    FIELDS = ("lease",)
+    __slots__ = FIELDS
+
+    def __init__(
+        self,
+        lease: Lease,
+    ) -> None:
+        self.lease = lease
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from events.names import ModelName, ReplicaName
 from events.types.phases import ColdStartFinished
 from events.units import Instant, Seconds
-from runtime.core.hot import record
+from runtime.core.hot import Record
 from runtime.core.meter import Meter
 from runtime.core.model_slots import Activation, Declared, ModelSlots, ModelState
 from runtime.core.policy import Cancels
@@ -23,28 +23,50 @@ class LeaseEnded(ValueError):
     """A lease was given back that is not live: given back twice, or never granted. The caller's bug."""
 
 
-@record
-class Ticket:
+class Ticket(Record):
     """A request that waits since `since`; `wakes`: how often its model had woken by then."""
 
-    wanted: TicketRequest
-    model: ModelSlots
-    since: Instant
-    wakes: int
+    FIELDS = ("wanted", "model", "since", "wakes")
+    __slots__ = FIELDS
+
+    def __init__(
+        self,
+        wanted: TicketRequest,
+        model: ModelSlots,
+        since: Instant,
+        wakes: int,
+    ) -> None:
+        self.wanted = wanted
+        self.model = model
+        self.since = since
+        self.wakes = wakes
 
 
-@record
-class Live:
+class Live(Record):
     """A live lease and what it was granted for. `activation`: the cold start that its request waited for."""
 
-    lease: Lease
-    wanted: TicketRequest
-    model: ModelSlots
-    declared: Declared
-    replica: ReplicaSlots
-    granted_at: Instant
-    meter: Meter
-    activation: Activation | None
+    FIELDS = ("lease", "wanted", "model", "declared", "replica", "granted_at", "meter", "activation")
+    __slots__ = FIELDS
+
+    def __init__(
+        self,
+        lease: Lease,
+        wanted: TicketRequest,
+        model: ModelSlots,
+        declared: Declared,
+        replica: ReplicaSlots,
+        granted_at: Instant,
+        meter: Meter,
+        activation: Activation | None,
+    ) -> None:
+        self.lease = lease
+        self.wanted = wanted
+        self.model = model
+        self.declared = declared
+        self.replica = replica
+        self.granted_at = granted_at
+        self.meter = meter
+        self.activation = activation
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ never ends cleanly: no last chunk, fewer bytes than promised, or a reset.
 
 from __future__ import annotations
 
-import re
 from enum import Enum, auto
 from http import HTTPStatus
 from typing import Final, Protocol
@@ -30,8 +29,9 @@ _TAIL: Final = 1024
 """Last bytes of an answer that are kept for its usage object; up to `_MOST_TAIL`, so that not every chunk cuts them."""
 _MOST_TAIL: Final = 2048
 _MAX_COLLECTED: Final = 64 * 1024
-_TOKENS_IN: Final = re.compile(rb'"(?:prompt|input)_tokens"\s*:\s*(\d{1,12})')
-_TOKENS_OUT: Final = re.compile(rb'"(?:completion|output)_tokens"\s*:\s*(\d{1,12})')
+_BEFORE_NUMBER: Final = b": \t\r\n"
+_TOKENS_IN: Final = (b'"prompt_tokens"', b'"input_tokens"')
+_TOKENS_OUT: Final = (b'"completion_tokens"', b'"output_tokens"')
 
 
 class ClientWriter(Protocol):
@@ -149,9 +149,7 @@ class Answer:
         at = self._tail.rfind(b'"usage"')
         if at < 0:
             return 0, 0
-        taken = _TOKENS_IN.search(self._tail, at)
-        made = _TOKENS_OUT.search(self._tail, at)
-        return int(taken[1]) if taken is not None else 0, int(made[1]) if made is not None else 0
+        return _count(self._tail, at, _TOKENS_IN), _count(self._tail, at, _TOKENS_OUT)
 
     # The gateway's own
 
@@ -259,6 +257,30 @@ def _into_chunks(event: bytes, body: ChunkedBody) -> bytes:
     if not left:
         return b""  # cut within a chunk's own framing: nothing can follow
     return event if len(event) <= left else event[:left] + b"\r\n" + _chunk(event[left:])
+
+
+def _count(tail: bytes, at: int, names: tuple[bytes, bytes]) -> int:
+    """The number behind the first of these names, or 0."""
+    for name in names:
+        found = tail.find(name, at)
+        if found >= 0:
+            return _number(tail, found + len(name))
+    return 0
+
+
+def _number(data: bytes, position: int) -> int:
+    """The decimal number behind a colon at `position`, or 0. (By hand: compiled, a third of a regular expression.)"""
+    size = len(data)
+    number = digits = 0
+    while position < size and digits < 12:
+        letter = data[position]
+        if 48 <= letter <= 57:
+            number = number * 10 + letter - 48
+            digits += 1
+        elif digits or letter not in _BEFORE_NUMBER:
+            break
+        position += 1
+    return number
 
 
 def status_line(status: int) -> bytes:

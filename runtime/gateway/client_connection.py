@@ -105,8 +105,10 @@ class ClientConnection(asyncio.Protocol):
             else:
                 self._rest = data
             if not self._queued:
-                if self._context.turns.may_begin(self):
-                    self._advance()
+                context = self._context
+                now = context.clock.now()
+                if context.turns.may_begin(self, now):
+                    self._advance(now)
                 else:
                     self._queued = True
         elif phase is Phase.BODY:
@@ -115,7 +117,7 @@ class ClientConnection(asyncio.Protocol):
             except Refused as refused:
                 self._reject(refused.failure)
             else:
-                self._advance()
+                self._advance(self._context.clock.now())
         elif phase is Phase.BUSY:
             self._append(data)
             if len(self._rest) > _MAX_AHEAD and not self._read_paused:
@@ -148,14 +150,14 @@ class ClientConnection(asyncio.Protocol):
         if self._exchange is not None:
             self._exchange.client_drained()
         else:
-            self._advance()
+            self._advance(self._context.clock.now())
 
     # For the turns
 
     def begin(self) -> None:
         """It is its turn."""
         self._queued = False
-        self._advance()
+        self._advance(self._context.clock.now())
 
     # For the exchange
 
@@ -181,7 +183,7 @@ class ClientConnection(asyncio.Protocol):
                 self._read_paused = False
                 self._transport.resume_reading()
             if self._rest:
-                self._advance()
+                self._advance(now)
 
     def break_off(self, reset: bool) -> None:
         """Close behind what was written; `reset`: at once, with a reset."""
@@ -242,21 +244,21 @@ class ClientConnection(asyncio.Protocol):
 
     # Reading a request
 
-    def _advance(self) -> None:
+    def _advance(self, now: Instant) -> None:
         """Read requests one after the other, as long as there are bytes, nothing is under way, and the client reads."""
         if self._advancing:
             return
         self._advancing = True
         try:
             while self._phase is Phase.HEAD and self._rest and not self._write_paused:
-                if not self._head_bytes():
+                if not self._head_bytes(now):
                     break
         except Refused as refused:
             self._reject(refused.failure)
         finally:
             self._advancing = False
 
-    def _head_bytes(self) -> bool:
+    def _head_bytes(self, now: Instant) -> bool:
         """Read the next head; False: it is not whole yet."""
         settings = self._context.settings
         if not self._scanned and self._rest[:2] == b"\r\n":
@@ -283,10 +285,10 @@ class ClientConnection(asyncio.Protocol):
             context.buffered_bytes += length  # the exchange answers for them at once
             if length == len(rest):  # no copy of the body, which is all that is left
                 self._rest = b""
-                self._dispatch(rest)
+                self._dispatch(rest, now)
             else:
                 self._rest = rest[length:]
-                self._dispatch(rest[:length])
+                self._dispatch(rest[:length], now)
         else:
             self._rest = b""
             self._begin_body(head, rest)
@@ -342,7 +344,7 @@ class ClientConnection(asyncio.Protocol):
                 return
             self._rest = data[end:]
         self._body = bytearray()
-        self._dispatch(body)
+        self._dispatch(body, self._context.clock.now())
 
     def _chunk_bytes(self, chunks: ChunkedBody, data: bytes) -> int:
         try:
@@ -354,10 +356,10 @@ class ClientConnection(asyncio.Protocol):
             raise bad_request("bad_chunked_body", f"The chunked body is malformed: {error}.") from None
         return end
 
-    def _dispatch(self, body: bytes | bytearray) -> None:
+    def _dispatch(self, body: bytes | bytearray, now: Instant) -> None:
         context = self._context
         context.requests += 1
-        request = Request(self._head, self._target, body, context.clock.now(), context.identities)
+        request = Request(self._head, self._target, body, now, context.identities)
         self._counted = 0  # the exchange answers for them now
         self._phase = Phase.BUSY
         self._exchange = exchange = Exchange(context, self, request)

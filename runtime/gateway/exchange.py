@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -164,7 +163,7 @@ class Exchange:
         if self._tries < self._context.settings.tries:
             self._go(State.HELD)
             self._give_back(Ending.UNREACHABLE)
-            self._ticket = replace(self._ticket, attempt=self._tries)
+            self._ticket = self._ticket.again(self._tries)
             self._take(self._context.clock.now())
         else:
             message = f"The replica {self._lease.replica} could not be reached: {reason}."

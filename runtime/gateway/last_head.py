@@ -44,12 +44,16 @@ class LastHead:
         head = self._head
         if head is None:
             return None
-        if raw == self._before:
-            return head, self._target
-        length = _LENGTH.search(raw)
-        if length is None or raw[: length.start(1)] != self._before or raw[length.end(1) :] != self._after:
+        before, after = self._before, self._after
+        if not after:
+            return (head, self._target) if raw == before else None
+        end = len(raw) - len(after)
+        if not raw.startswith(before) or not raw.endswith(after):
             return None
-        size = int(length[1])
+        digits = raw[len(before) : end]
+        if not digits.isdigit() or len(digits) > 18:
+            return None
+        size = int(digits)
         if size > settings.max_body_bytes:
             return None
         head.length = size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Final, Protocol
+from typing import Protocol
 
 from events.clock import Clock
 from events.units import Instant
@@ -15,7 +15,7 @@ from runtime.gateway.wheel import Wheel
 
 Address = tuple[str, int]
 
-AHEAD_MOST: Final = 1024
+AHEAD_MOST = 1024
 """Connections opened ahead of requests, and not used yet, over all replicas: what a burst to a model at zero needs,
 and a sixteenth of the descriptors that a process usually may have."""
 

@@ -63,14 +63,26 @@ class KnownHeads:
     good until the next one is read, so nobody may keep it.
     """
 
-    __slots__ = ("_known",)
+    __slots__ = ("_after", "_before", "_known", "_last")
 
     def __init__(self) -> None:
         self._known: dict[tuple[bytes, bytes], ResponseHead] = {}
         """By what stands before and behind the digits."""
+        self._last: ResponseHead | None = None
+        self._before = b""
+        self._after = b""
+        """The one read last: nearly always the next one too, and looked at without a search."""
 
     def read(self, raw: bytes, max_headers: int, to_head: bool) -> ResponseHead:
         """As `parse_response_head`."""
+        last = self._last
+        if last is not None and not to_head and raw.startswith(self._before) and raw.endswith(self._after):
+            digits = raw[len(self._before) : len(raw) - len(self._after)]
+            if digits.isdigit() and len(digits) <= 18:
+                return _with_length(last, int(digits))
+        return self._find(raw, max_headers, to_head)
+
+    def _find(self, raw: bytes, max_headers: int, to_head: bool) -> ResponseHead:
         length = _LENGTH.search(raw)
         if length is None or to_head:
             return parse_response_head(raw, max_headers, to_head)
@@ -79,14 +91,19 @@ class KnownHeads:
         head = self._known.get(key)
         if head is None:
             head = parse_response_head(raw, max_headers, to_head)
-            if isinstance(head.body, LengthBody):
-                if len(self._known) >= _MOST_KNOWN:
-                    self._known.clear()
-                self._known[key] = head
-            return head
-        head.length = size = int(length[1])
-        head.body = LengthBody(size) if size else _NO_BODY
-        return head
+            if not isinstance(head.body, LengthBody):
+                return head
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = head
+        self._last, (self._before, self._after) = head, key
+        return _with_length(head, int(length[1]))
+
+
+def _with_length(head: ResponseHead, size: int) -> ResponseHead:
+    head.length = size
+    head.body = LengthBody(size) if size else _NO_BODY
+    return head
 
 
 def parse_response_head(raw: bytes, max_headers: int, to_head: bool) -> ResponseHead:

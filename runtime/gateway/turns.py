@@ -14,15 +14,21 @@ import asyncio
 from collections import deque
 from typing import Final, Protocol
 
+from events.units import Instant
+
 MOST: Final = 8
 """Requests begun in a turn: about half a millisecond of work. A turn costs a few microseconds, so much smaller
 ones would cost more than they give."""
 
-WAY_LASTS: Final = 0.02
+TURN: Final = 0.000_25
+"""What counts as one turn while nobody waits, in seconds. (To be told of every turn of the loop would cost an idle one
+for each request.)"""
+
+WAY_LASTS = 0.02
 """Seconds for which way is made at most. A start command follows its request within 4 ms where nothing else goes on;
 the rest is for machines that are busy."""
 
-WAY_RESTS: Final = 0.1
+WAY_RESTS = 0.1
 """Seconds after that until way is made again: models that wake all the time cost others a sixth of the time at most."""
 
 WAY_BEGINS: Final = 4
@@ -39,11 +45,13 @@ class Beginner(Protocol):
 class Turns:
     """Lets connections begin, in the order in which they came. Each waits here at most once: they see to that."""
 
-    __slots__ = ("_armed", "_begun", "_left", "_loop", "_resting", "_waiting", "_way")
+    __slots__ = ("_armed", "_begun", "_left", "_loop", "_resting", "_since", "_waiting", "_way")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._begun = 0
+        self._since = 0.0
+        """When the present turn began, as far as that was looked at."""
         self._armed = False
         self._waiting: deque[Beginner] = deque()
         self._way: asyncio.TimerHandle | None = None
@@ -52,19 +60,22 @@ class Turns:
         """How many more may begin meanwhile."""
         self._resting = False
 
-    def may_begin(self, beginner: Beginner) -> bool:
+    def may_begin(self, beginner: Beginner, now: Instant) -> bool:
         """Whether it may go on at once; False: it will be told to, in one of the next turns."""
         if self._way is not None:
             if not self._left:
                 self._waiting.append(beginner)
                 return False
             self._left -= 1
-        if not self._armed:
-            self._armed = True
-            self._loop.call_soon(self._next_turn)
+        if not self._armed and now - self._since > TURN:
+            self._since = now
+            self._begun = 0
         if self._begun < MOST and not self._waiting:
             self._begun += 1
             return True
+        if not self._armed:
+            self._armed = True
+            self._loop.call_soon(self._next_turn)
         self._waiting.append(beginner)
         return False
 

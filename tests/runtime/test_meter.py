@@ -78,8 +78,8 @@ def test_latencies_count_from_the_arrival() -> None:
     """What the client saw: also the time it was held. Tokens and bytes are summed."""
     meter = Meter(KEY, "g", START)
     meter.start(at(3.0), 3.0)
-    outcome = replace(
-        DONE, first_byte_at=at(3.5), tokens_in=5, tokens_out=7, bytes_in=11, bytes_out=13
+    outcome = Outcome(
+        DONE.ending, status=200, first_byte_at=at(3.5), tokens_in=5, tokens_out=7, bytes_in=11, bytes_out=13
     )  # fmt: skip
     meter.finish(at(5.0), START, outcome)
     window = meter.window(at(5.0), NOBODY_WAITS)

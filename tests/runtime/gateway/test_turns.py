@@ -6,20 +6,25 @@ Where a request has woken a model, what leads to its start goes before the rest 
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 
+from events.units import Instant
 from runtime.gateway import turns as module
 from runtime.gateway.turns import MOST, WAY_BEGINS, Turns
 from tests.support.gateway import until
+
+NOW = Instant(1000.0)
+LATER = Instant(1001.0)
 
 
 class Arrival:
     """A connection that has bytes of a request; it writes down when it began."""
 
-    def __init__(self, turns: Turns, began: list[Arrival]) -> None:
+    def __init__(self, turns: Turns, began: list[Arrival], now: Instant = NOW) -> None:
         self._began = began
-        self.at_once = turns.may_begin(self)
+        self.at_once = turns.may_begin(self, now)
         if self.at_once:
             self.begin()
 
@@ -32,6 +37,8 @@ async def test_few_begin_at_once() -> None:
     began: list[Arrival] = []
     turns = Turns(asyncio.get_running_loop())
     arrivals = [Arrival(turns, began) for _ in range(MOST)]
+    assert began == arrivals
+    arrivals += [Arrival(turns, began, LATER) for _ in range(MOST)]
     assert began == arrivals
 
 
@@ -59,7 +66,7 @@ async def test_after_a_burst_all_is_as_before() -> None:
     for _ in range(4):
         await asyncio.sleep(0)
     before = len(began)
-    late = [Arrival(turns, began) for _ in range(MOST)]
+    late = [Arrival(turns, began, LATER) for _ in range(MOST)]
     assert began[before:] == late
 
 
@@ -124,9 +131,12 @@ async def test_way_is_made_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     rested = [Arrival(turns, began) for _ in range(MOST)]
     assert began == rested
 
+    later = (Instant(LATER + seconds) for seconds in itertools.count())
+
     def made_again() -> bool:
         turns.make_way()
-        return not all(Arrival(turns, []).at_once for _ in range(WAY_BEGINS + 1))
+        now = next(later)
+        return not all(Arrival(turns, [], now).at_once for _ in range(WAY_BEGINS + 1))
 
     await _turns(2)
     await until(made_again)
