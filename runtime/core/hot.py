@@ -1,16 +1,27 @@
-"""`Record`: the base of values that are made for every request."""
+"""Values that are made for every request: `Record`, and `record` for those that a remote gateway's requests need."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar, dataclass_transform
+
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True)
+def record(cls: type[T]) -> type[T]:
+    """A slotted dataclass that the type checker holds frozen and the interpreter does not.
+
+    Making a really frozen one of ten fields costs 2.1 µs, this one 0.8 (CPython 3.11); a request needs several.
+    """
+    return dataclass(slots=True, unsafe_hash=True)(cls)
 
 
 class Record:
     """Compared, hashed and shown by the attributes that `FIELDS` names; nobody sets them after `__init__`.
 
-    A dataclass in all but its constructor, which is written out: that of a dataclass stays interpreted when the module
-    is compiled, and that of a frozen one takes 2.1 µs for ten fields where this one takes 0.8 (CPython 3.11, not
-    compiled). A request needs several.
+    As quick as `record`, and quicker when its module is compiled: its constructor is written out, while that of a
+    dataclass stays interpreted.
     """
 
     __slots__ = ()
