@@ -83,7 +83,7 @@ class Life:
         self.follow(self.authority.give_back(lease.id, outcome, self.now))
         if again and outcome.ending is Ending.UNREACHABLE:
             self.answers[lease.request] -= 1
-            self.ask(replace(wanted, attempt=wanted.attempt + 1))
+            self.ask(wanted.again(wanted.attempt + 1))
 
     def start_replica(self, rng: random.Random) -> None:
         if len(self.replicas) > 1:
