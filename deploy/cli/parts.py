@@ -14,7 +14,7 @@ from deploy.settings.events_url import KafkaEvents
 from deploy.settings.settings import Settings, SettingsRefused
 
 _FIRST: Final = ("events", "node_name", "data_dir")
-_GATEWAY: Final = ("gateway_", "max_body", "hold_", "access_log")
+_GATEWAY: Final = ("gateway_", "max_body", "hold_", "access_log", "peer_")
 _CLUSTER: Final = ("gpus", "cpu", "memory", "adopt_within")
 _DRAINING: Final = ("drain_bound",)
 
@@ -29,6 +29,7 @@ def _options(*own: str) -> tuple[str, ...]:
 @command("gateway", (
     "relume gateway --events kafka://localhost:9092",
     "relume gateway --events kafka://b1:9092,b2:9092 --node-name gw-2 --gateway-host 0.0.0.0",
+    "relume gateway --events kafka://b1:9092 --node-name gw-2 --peer-address 10.0.0.2:8082 --peer-secret-file secret",
     "relume gateway --events kafka://localhost:9092 --gateway-port 9000 --admin-port 9001",
 ))  # fmt: skip
 @setting_options(_options(*_GATEWAY, *_DRAINING))

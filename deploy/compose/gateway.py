@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from deploy.api.ports import Reading
 from deploy.compose.part import readings
+from deploy.compose.peers import peer_settings
 from deploy.settings.settings import Settings
 from events.clock import Clock
 from events.log import EventLog
@@ -14,6 +15,7 @@ from events.names import GatewayName
 from events.units import Bytes, Seconds
 from events.writer import EventWriter
 from runtime.desk.desk import Desk, DeskSettings
+from runtime.desk.shared import SharedDesk
 from runtime.gateway.server import GatewayServer
 from runtime.gateway.settings import GatewaySettings
 
@@ -24,10 +26,14 @@ class GatewayPart:
     def __init__(self, settings: Settings, log: EventLog, clock: Clock, boot: str) -> None:
         self._settings = settings
         writer = EventWriter(f"relume/gateway/{settings.node_name}", clock)
-        self.desk = Desk(log, clock, writer, DeskSettings(
+        own = DeskSettings(
             gateway=GatewayName(settings.node_name), boot=boot, hold_max_requests=settings.hold_max_requests,
             hold_max_bytes=Bytes(settings.hold_max_bytes),
-        ))  # fmt: skip
+        )  # fmt: skip
+        peers = peer_settings(settings)
+        self.desk: Desk = Desk(log, clock, writer, own)
+        if peers is not None:
+            self.desk = SharedDesk(log, clock, writer, own, peers)
         self._server = GatewayServer(self.desk, self.desk, clock, gateway_settings(settings))
         self.desk.serve(self._server)
 
@@ -57,6 +63,9 @@ class GatewayPart:
         """See `Part.read`."""
         yield from readings("desk", self.desk.counts)
         yield from readings("gateway", self._server.stats())
+        if isinstance(self.desk, SharedDesk):
+            yield from readings("sharing", self.desk.sharing_counts)
+            yield from readings("peers", self.desk.peer_counts)
 
     def url(self) -> str:
         """Where clients point their OpenAI library (without ``/v1``)."""

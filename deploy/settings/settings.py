@@ -19,6 +19,7 @@ from pydantic_settings import SettingsConfigDict
 
 from deploy.settings.events_url import EventsUrl, SqliteEvents, parse_events_url
 from deploy.settings.kafka import KafkaFields
+from deploy.settings.peers import PeerFields
 from events.log import Retention
 from events.names import DNS_LABEL_PATTERN
 from events.spec import Duration, Quantity
@@ -51,7 +52,7 @@ def default_data_dir() -> Path:
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "share") / "relume"
 
 
-class Settings(KafkaFields):
+class Settings(PeerFields, KafkaFields):
     """All settings of a relume process."""
 
     model_config = SettingsConfigDict(

@@ -1,7 +1,8 @@
 """Who follows an authority, and so what it may sell.
 
-An authority may sell a model while every gateway that lives, as it sees it, follows it for that model, and has said so
-of late. What a gateway said is dated by the authority's own ping that it answers, so no two clocks are compared.
+An authority may sell a model while all that follow it do so for that model, and nobody can have taken it for dead: the
+log brings its own beats back, or, while the log is away, every gateway that lives has vowed to it of late. A vow is
+dated by the authority's own ping that it answers, so no two clocks are compared.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 
 from events.units import Instant
 from runtime.core.frames import Present, Vow
-from runtime.core.members import VOW, Member, View
+from runtime.core.members import LOG_LEASE, VOW, Member, View
 from runtime.core.rendezvous import Owners
 
 NEVER = Instant(float("-inf"))
@@ -54,8 +55,11 @@ class Followers:
         self._own_vows: dict[Member, Instant] = {}
         self.version = 0
         """Goes up with everything that may change what may be sold."""
+        self._viewed_at = NEVER
+        """When our own view of who lives changed last."""
+        self._log_until = NEVER
         self.until = NEVER
-        """Until when all that are needed may be counted on."""
+        """Until when nobody has taken us for dead."""
 
     @property
     def view(self) -> View | None:
@@ -69,6 +73,7 @@ class Followers:
     def change_view(self, owners: Owners | None, vows: tuple[tuple[Member, float], ...], now: Instant) -> list[Member]:
         """Who lives is another now; `vows` are our own of late. Returns who is dead: followers that live no more."""
         self._owners = owners
+        self._viewed_at = now
         self._own_vows |= {member: Instant(now - age + VOW) for member, age in vows}
         self._own_vows = {member: until for member, until in self._own_vows.items() if until > now}
         gone = [] if owners is None else [member for member in self._followers if member not in owners.view]
@@ -81,8 +86,13 @@ class Followers:
         """All that follow us, but for ourselves."""
         return [member for member in self._followers if member != self._me]
 
-    def present(self, member: Member, told: Present, now: Instant) -> bool:
-        """A gateway follows us anew, or for other models. False: as in `vow`."""
+    def read_back(self, said_at: Instant) -> None:
+        """Our beat of that time has come back from the log."""
+        self._log_until = max(self._log_until, Instant(said_at + LOG_LEASE))
+        self.until = self._until()
+
+    def present(self, member: Member, told: Present, now: Instant) -> None:
+        """A gateway follows us anew, or for other models."""
         before = self._followers.get(member)
         made = Follower(member, told.turn, Owners(told.view))
         made.vows = {other: Instant(now - age + VOW) for other, age in told.vows if other != self._me}
@@ -91,27 +101,25 @@ class Followers:
             if before.owners.view == told.view:
                 made.owners = before.owners
         self._followers[member] = made
-        in_time = member == self._me or self.vow(member, told.vow, now)
+        if member != self._me:
+            self.vow(member, told.vow, now)
         self._changed()
-        return in_time
 
-    def vow(self, member: Member, told: Vow, now: Instant) -> bool:
-        """A gateway has answered a ping. False: too late; others may have sold since."""
+    def vow(self, member: Member, told: Vow, now: Instant) -> None:
+        """A gateway has answered a ping."""
         follower = self._followers.get(member)
         if follower is None:
-            return True
-        before = follower.vowed_until
-        follower.vowed_until = max(before, Instant(told.ping + VOW))
+            return
+        was_here = self._is_here(follower)
+        follower.vowed_until = max(follower.vowed_until, Instant(told.ping + VOW))
         follower.as_of = max(follower.as_of, told.at)
         follower.answers.append((now, told.ping))
-        if before <= now:
-            self._changed()
-        else:
-            self.until = self._until()
-        return before == NEVER or now < before
+        if not was_here:
+            self.version += 1
+        self.until = self._until()
 
     def lapsed(self, now: Instant) -> bool:
-        """Whether somebody that we count on has been silent for too long."""
+        """Whether others may have taken us for dead."""
         return now >= self.until
 
     def owner(self, model: str) -> Member | None:
@@ -119,32 +127,24 @@ class Followers:
         return None if self._owners is None else self._owners.of(model)
 
     def stay(self, model: str) -> bool:
-        """Whether all that ever followed us, and live, do so for this model.
+        """Whether all that ever followed us, and live, do so for this model: enough to go on selling.
 
-        Enough to go on selling. A gateway that has just come and not presented itself yet has no leases, and whoever
-        would sell in our stead needs us.
+        A gateway that has just come and not presented itself yet has no leases, and whoever would sell in our stead
+        needs us.
         """
         return all(follower.owners.of(model) == self._me for follower in self._followers.values())
 
-    def all_here(self, model: str, now: Instant) -> bool:
-        """Whether every gateway that lives follows us for this model: enough to begin."""
-        if self._owners is None:
-            return False
-        for member in self._owners.view.members:
-            if member == self._me:
-                continue
-            follower = self._followers.get(member)
-            if follower is None or follower.vowed_until <= now or follower.owners.of(model) != self._me:
-                return False
-        return True
+    def all_here(self, model: str) -> bool:
+        """Whether all gateways that live follow us for this model, and we know what they hold: enough to begin."""
+        return not self.missing() and self.stay(model)
 
-    def missing(self, now: Instant) -> list[Member]:
-        """Those that live and have not presented themselves."""
+    def missing(self) -> list[Member]:
+        """Those that live and have not said that they follow us since we know who lives."""
         members = () if self._owners is None else self._owners.view.members
         return [
             member
             for member in members
-            if member != self._me and ((follower := self._followers.get(member)) is None or follower.vowed_until <= now)
+            if member != self._me and ((follower := self._followers.get(member)) is None or not self._is_here(follower))
         ]
 
     def begins_at(self) -> Instant:
@@ -158,12 +158,20 @@ class Followers:
                     latest = until
         return latest
 
+    def _is_here(self, follower: Follower) -> bool:
+        """Whether it has answered since we changed our view: by then we had read all that it presented before."""
+        return bool(follower.answers) and follower.answers[-1][1] >= self._viewed_at
+
     def _changed(self) -> None:
         self.version += 1
         self.until = self._until()
 
     def _until(self) -> Instant:
-        return min(
-            (follower.vowed_until for follower in self._followers.values() if follower.vowed_until != NEVER),
-            default=ALWAYS,
-        )
+        """While the log brings our beats back, or all vow. Alone we need nobody: see `Wakefulness`."""
+        members = () if self._owners is None else self._owners.view.members
+        vowed = [
+            NEVER if (follower := self._followers.get(member)) is None else follower.vowed_until
+            for member in members
+            if member != self._me
+        ]
+        return max(self._log_until, min(vowed, default=ALWAYS))

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtime.core.hot import record
 from runtime.core.members import Member, View
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Ask:
     """A ticket: a request that waits for a slot. `held` and `left`: seconds since its arrival, until its deadline."""
 
@@ -25,7 +24,7 @@ class Ask:
     attempt: int
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Row:
     """A lease. `left` None: it is live; else its request has ended and the engine may be at it for so many seconds.
 
@@ -82,7 +81,7 @@ class Leave:
     request: str
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class GiveBack:
     """A lease has ended. `left` as in `Row`; `unreachable`: its replica could not be reached."""
 
@@ -102,7 +101,7 @@ class Ping:
     at: float
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Granted:
     """A slot for a ticket. `as_of` is the gateway's own time in the last vow that the authority had read."""
 

@@ -6,7 +6,7 @@ and what runs is counted here and nowhere else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from coldstart.core.hold import HoldBudget
 from events.names import ModelName, ReplicaName
@@ -174,7 +174,7 @@ class Holder(Authority):
         ticket = self._tickets.get(request)
         if ticket is None:
             return None
-        return ask(replace(ticket.wanted, attempt=ticket.wanted.attempt + 1), now)
+        return ask(ticket.wanted.again(ticket.wanted.attempt + 1), now)
 
     def held(self, lease: int) -> HeldLease | None:
         """A live lease."""

@@ -13,6 +13,10 @@ VOW = Seconds(7.0)
 """How long an authority may sell after the last sign that a gateway follows it, and how long whoever takes over from a
 silent one waits. More than `UNSEEN`: a gateway that falls silent is found dead before it stops the authority."""
 
+LOG_LEASE = Seconds(4.0)
+"""For so long after it said a beat that it has read back since, nobody takes a gateway for dead: others do `UNSEEN`
+after the beat's append. A second is left for the clocks of several brokers."""
+
 GRANT_LIFE = Seconds(3.0)
 """A grant is used only if it answers something that its gateway said within this time: less than `UNSEEN`, so no grant
 to a gateway that was found dead by its silence is used later."""

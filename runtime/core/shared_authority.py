@@ -97,6 +97,7 @@ class SharedAuthority:
 
     def change_view(self, owners: Owners | None, vows: tuple[tuple[Member, float], ...], now: Instant) -> None:
         """Who lives is another now. Leases of the dead settle, tickets of the dead are gone."""
+        self._notice(now)
         before = self.followers.view
         after = before if owners is None else owners.view
         silent = () if before is None or after is None else (it for it in before.members if it not in after)
@@ -105,10 +106,11 @@ class SharedAuthority:
         for member in self.followers.change_view(owners, vows, now):
             self._out.append(HangUp(member))
             self._bury(member, now)
+        self.ping(now)
         self._judge_all(now)
 
     def hand_over(self, model: str, now: Instant) -> tuple[Row, ...] | None:
-        """All leases of a model, for its next authority; None if we may have missed some. From now on we know none."""
+        """All leases of a model, for its next authority; None if we may have missed some. Ends our term."""
         known = self._models.get(model)
         if known is None or known.slots.declared is None:
             return None
@@ -124,8 +126,8 @@ class SharedAuthority:
 
     def present(self, member: Member, told: Present, now: Instant) -> None:
         """A gateway follows us: these are its leases and tickets of our models, and there are no others."""
-        if not self.followers.present(member, told, now):
-            self._lapse()
+        self._notice(now)
+        self.followers.present(member, told, now)
         owners = self._owners_of(member)
         for model in self._models.values():
             model.claims.pop(member, None)
@@ -144,9 +146,9 @@ class SharedAuthority:
 
     def vow(self, member: Member, told: Vow, now: Instant) -> None:
         """A gateway still follows us."""
+        self._notice(now)
         version = self.followers.version
-        if not self.followers.vow(member, told, now):
-            self._lapse()
+        self.followers.vow(member, told, now)
         if self.followers.version != version:
             self._judge_all(now)
         self._weigh(now)
@@ -158,6 +160,8 @@ class SharedAuthority:
 
     def read_back(self, said_at: Instant, now: Instant) -> None:
         """Our own beat has come back from the log."""
+        self._notice(now)
+        self.followers.read_back(said_at)
         if self.wakefulness.read_back(said_at):
             for model in self._models.values():
                 if model.selling:
@@ -197,8 +201,7 @@ class SharedAuthority:
 
     def leave(self, member: Member, name: str, request: str) -> None:
         """A request waits no more."""
-        model = self._models.get(name)
-        if model is not None:
+        if (model := self._models.get(name)) is not None:
             model.drop(f"{member.gateway}/{request}")
 
     def give_back(self, ended: GiveBack, now: Instant) -> None:
@@ -273,8 +276,7 @@ class SharedAuthority:
     def _may_sell(self, model: SharedModel, now: Instant) -> bool:
         if not self.wakefulness.runs(now):
             return False
-        if self.followers.lapsed(now):
-            self._lapse()
+        self._notice(now)
         if model.version != self.followers.version:
             self._judge(model, now)
         return model.selling
@@ -288,7 +290,7 @@ class SharedAuthority:
             self._stop(model)
         elif model.known:
             self._start(model, now)
-        elif not followers.all_here(model.name, now):
+        elif not followers.all_here(model.name):
             self._stop(model)
         elif (begins_at := followers.begins_at()) > now:
             self._begins_at = begins_at if self._begins_at is None else min(begins_at, self._begins_at)
@@ -334,8 +336,13 @@ class SharedAuthority:
             model.selling = False
             model.slots.queue.clear()
 
+    def _notice(self, now: Instant) -> None:
+        """Before anything that may extend it: whether our time is up."""
+        if self.followers.lapsed(now):
+            self._lapse()
+
     def _lapse(self) -> None:
-        """Somebody that we counted on was silent for too long: others may have sold what we do not know of."""
+        """Others may have taken us for dead, and have sold what we do not know of."""
         self.followers.version += 1
         for model in self._models.values():
             model.known = False

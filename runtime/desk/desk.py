@@ -64,12 +64,11 @@ STATES = (Topic.MODELS, Topic.REPLICAS)
 class DeskSettings:
     """Who this gateway is, and what it may hold over all models.
 
-    `boot` is new at each start of the process; `peer_address` is where other gateways reach it, or empty.
+    `boot` is new at each start of the process.
     """
 
     gateway: GatewayName
     boot: str
-    peer_address: str = ""
     hold_max_requests: int = 20_000
     """At 8 KiB a held request besides its body (design §11), 160 MiB at the most."""
     hold_max_bytes: Bytes = Bytes(1 << 30)
@@ -120,7 +119,7 @@ class Desk:
         self._unreadable = 0
         self._failed = 0
         self._news = Newsagent(log, writer)
-        beat = GatewayBeat(gateway=settings.gateway, boot=settings.boot, peer_address=settings.peer_address)
+        beat = GatewayBeat(gateway=settings.gateway, boot=settings.boot)
         self._heart = Heart(log, writer, beat)
         self._follower = Follower(log, clock, STATES, Start("newest_per_key"), self._take_states)
         self._busy = BusyPoller(clock, self._authority.polls, self._engine_running)

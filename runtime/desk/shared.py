@@ -110,7 +110,7 @@ class SharedDesk(Desk):
             terms=authority.begun,
             granted=authority.granted,
             gateways=0 if view is None else len(view.members),
-            missing=len(authority.followers.missing(self._clock.now())),
+            missing=len(authority.followers.missing()),
         )
 
     @property
@@ -224,7 +224,7 @@ class SharedDesk(Desk):
             await self._clock.sleep_until(Instant(now + LOOK))
 
     def _complain(self, now: Instant) -> None:
-        missing = self._sharing.authority.followers.missing(now)
+        missing = self._sharing.authority.followers.missing()
         self._missing_since = {member: self._missing_since.get(member, now) for member in missing}
         for member, since in self._missing_since.items():
             if now - since >= MISSED_AFTER:

@@ -76,10 +76,13 @@ EVERY = {
     "gpus": 3, "cpu": 2.5, "memory": "1Gi", "log_level": "error", "log_format": "json",
     "kafka_partitions": 3, "kafka_replication": 3, "kafka_create_topics": False, "kafka_compression": "zstd",
     "kafka_security": "sasl_ssl", "kafka_sasl_mechanism": "SCRAM-SHA-512", "kafka_username": "me",
+    "peer_address": "10.0.0.1:8082", "peer_listen": "0.0.0.0:8082",
+    "adopt_within": "5m",
 }  # fmt: skip
 FILES = (
     "gateway_tls_cert", "gateway_tls_key", "admin_tls_cert", "admin_tls_key", "admin_token_file", "admin_client_ca",
     "kafka_tls_ca", "kafka_tls_cert", "kafka_tls_key", "kafka_password_file", "kafka_clusters",
+    "peer_secret_file", "peer_tls_ca", "peer_tls_cert", "peer_tls_key",
 )  # fmt: skip
 
 
@@ -114,6 +117,13 @@ def test_every_setting_can_come_from_the_environment(monkeypatch: pytest.MonkeyP
         ({"admin_token_file": "/none.pem"}, "there is no file /none.pem"),
         ({"admin_host": "0.0.0.0"}, "can be reached from outside, and whoever can apply a model can run commands"),
         ({"admin_host": "example.org"}, "give admin_token_file or admin_client_ca, or bind it to 127.0.0.1"),
+        ({"peer_address": "nowhere"}, "peer_address"),
+        (
+            {"peer_address": "10.0.0.1:8082"},
+            "can be reached from outside, and who calls there can take slots; give peer",
+        ),
+        ({"peer_listen": "127.0.0.1:1"}, "a gateway without peer_address talks to no other one; give it too"),
+        ({"peer_address": "127.0.0.1:0", "peer_tls_ca": __file__}, "peer_tls_key belong together; give all three"),
         ({"node_name": "Not A Label"}, "node_name"),
         ({"colour": "red"}, "there is no such setting; leave it out"),
         ({"log_level": "loud"}, "log_level"),
