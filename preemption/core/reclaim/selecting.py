@@ -1,0 +1,271 @@
+"""The cheapest sufficient victims: bundles by cost per replica, node by node, then fill-back and swaps.
+
+A *unit* is what can be taken at once: a whole job, or one surplus member of an elastic one. For each node the cheapest
+few units that make room for one more replica there are a *bundle*; the bundle that costs least a replica is taken,
+what it frees elsewhere counts at once, and so on until there is room for all. Then every unit that is not needed after
+all is put back, the dearest first, and each one that is left is swapped for a cheaper one where one will do. What is
+left has no unit too many: without any one of them the replicas have no room. (Room only grows as units leave, so one
+pass finds that.)
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from preemption.core.gpus.space import Space
+from preemption.core.reclaim.rooms import node_room
+from preemption.core.reclaim.values import Held, Shortage
+
+MOST_SWAPS = 64
+"""Swaps are tried among so many units at most: they cost the square."""
+
+
+MOST_TRIED = 6
+"""All sets of the units of one node are tried where it has so few."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What can be taken at once. `members`: which of the job's."""
+
+    job: str
+    members: tuple[int, ...]
+    held: tuple[Held, ...]
+    cost: float
+    whole: bool
+
+    @property
+    def key(self) -> tuple[str, tuple[int, ...]]:
+        """Tells units apart."""
+        return self.job, self.members
+
+    @property
+    def turn(self) -> tuple[str, int]:
+        """Orders units that cost the same: by name, and of one job's members the last first."""
+        return self.job, -self.members[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The units that are taken; those that were at first and are not needed; those that could be of no use at all."""
+
+    taken: tuple[Unit, ...]
+    put_back: tuple[Unit, ...]
+    useless: frozenset[str]
+    enough: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Bundle:
+    gained: int
+    cost: float
+    units: tuple[Unit, ...]
+
+
+class Selection:
+    """Chooses units for one shortage; made for one choice."""
+
+    def __init__(self, space: Space, shortage: Shortage, units: Sequence[Unit]) -> None:
+        self._space, self._shortage = space, shortage
+        self._units = sorted(units, key=lambda unit: (unit.cost, unit.turn))
+        self._here: dict[int, dict[tuple[str, tuple[int, ...]], list[Held]]] = defaultdict(dict)
+        self._by_key = {unit.key: unit for unit in self._units}
+        for unit in self._units:
+            for held in unit.held:
+                self._here[held.spot.node].setdefault(unit.key, []).append(held)
+        self._base = {row: node_room(space, row, shortage.task) for row in self._here}
+        self._counts = {row: room.count() for row, room in self._base.items()}
+        self._elsewhere = int(space.room(shortage.task).sum()) - sum(self._counts.values())
+        self._taken: dict[tuple[str, tuple[int, ...]], Unit] = {}
+
+    def choose(self) -> Chosen:
+        """The cheapest units that were found to be enough."""
+        useless = self._useless()
+        enough = self._take_bundles()
+        if not enough:
+            return Chosen((), (), useless, enough=False)
+        first = dict(self._taken)
+        self._fill_back()
+        self._swap()
+        taken = tuple(sorted(self._taken.values(), key=lambda unit: (unit.cost, unit.turn)))
+        put_back = tuple(unit for key, unit in sorted(first.items()) if key not in self._taken)
+        return Chosen(taken, put_back, useless, enough=True)
+
+    def _room(self) -> int:
+        return self._elsewhere + sum(self._counts.values())
+
+    def _useless(self) -> frozenset[str]:
+        """Jobs that hold nothing on any node that could take one more replica were all gone."""
+        useful: set[str] = set()
+        for row, here in self._here.items():
+            if self._count_without(row, here) > self._counts[row]:
+                useful.update(job for job, _ in here)
+        return frozenset(unit.job for unit in self._units) - useful
+
+    def _take_bundles(self) -> bool:
+        heap: list[tuple[float, float, int, int]] = []
+        version: dict[int, int] = defaultdict(int)
+        bundles: dict[int, _Bundle] = {}
+        missing = self._shortage.count - self._room()
+
+        def push(row: int) -> None:
+            version[row] += 1
+            bundle = self._bundle(row)
+            if bundle is not None:
+                bundles[row] = bundle
+                gained = min(bundle.gained, max(1, missing))
+                heapq.heappush(heap, (bundle.cost / gained, bundle.cost, row, version[row]))
+
+        for row in sorted(self._here):
+            push(row)
+        while missing > 0:
+            while heap and heap[0][3] != version[heap[0][2]]:
+                heapq.heappop(heap)
+            if not heap:
+                return False
+            _, _, row, _ = heapq.heappop(heap)
+            touched = self._take(bundles[row].units)
+            missing = self._shortage.count - self._room()
+            for other in sorted(touched):
+                push(other)
+        return True
+
+    def _bundle(self, row: int) -> _Bundle | None:
+        """The cheapest found set of units of this node that makes room for at least one more replica there."""
+        here = [self._by_key[key] for key in self._here[row] if not self._is_taken(key)]
+        if not here:
+            return None
+        orders = (
+            sorted(here, key=lambda unit: (unit.cost, unit.turn)),
+            sorted(here, key=lambda unit: (unit.cost / self._freed(row, unit), unit.turn)),
+            sorted(here, key=lambda unit: (unit.cost / len(unit.held), unit.turn)),
+        )
+        found = [bundle for order in _distinct_orders(orders) if (bundle := self._grow(row, order)) is not None]
+        if found and len(here) <= MOST_TRIED:
+            found.append(self._cheapest(row, here, min(found, key=lambda one: one.cost)))
+        return min(found, key=lambda one: (one.cost / one.gained, [unit.turn for unit in one.units]), default=None)
+
+    def _cheapest(self, row: int, here: Sequence[Unit], known: _Bundle) -> _Bundle:
+        """The cheapest set of all that makes room on this node: every set that costs less than the known one is
+        tried."""
+        taken = [key for key in self._here[row] if self._is_taken(key)]
+        best = known
+        for size in range(1, len(here) + 1):
+            for units in combinations(here, size):
+                if (cost := sum(unit.cost for unit in units)) < best.cost:
+                    gone = [*taken, *(unit.key for unit in units)]
+                    if self._count_without(row, gone) > self._counts[row]:
+                        best = _Bundle(self._gained(units), cost, units)
+        return best
+
+    def _grow(self, row: int, order: Sequence[Unit]) -> _Bundle | None:
+        before, taken = self._counts[row], [key for key in self._here[row] if self._is_taken(key)]
+        room = self._base[row].copy()
+        room.release(held for held, _ in self._distinct(row, taken))
+        chosen: list[Unit] = []
+        for unit in order:
+            room.release(self._new_places(row, unit, chosen))
+            chosen.append(unit)
+            if room.count() > before:
+                break
+        else:
+            return None
+        for unit in sorted(chosen, key=lambda one: (-one.cost, one.turn)):
+            rest = [one for one in chosen if one is not unit]
+            if self._count_without(row, [*taken, *(one.key for one in rest)]) > before:
+                chosen = rest
+        return _Bundle(self._gained(chosen), sum(unit.cost for unit in chosen), tuple(chosen))
+
+    def _gained(self, chosen: Sequence[Unit]) -> int:
+        """How many more replicas have room without these units, on all nodes that they are on."""
+        gained = 0
+        for row in {held.spot.node for unit in chosen for held in unit.held}:
+            gone = [key for key in self._here[row] if self._is_taken(key)]
+            gone += [unit.key for unit in chosen if unit.key in self._here[row]]
+            gained += self._count_without(row, gone) - self._counts[row]
+        return gained
+
+    def _new_places(self, row: int, unit: Unit, chosen: Iterable[Unit]) -> list[Held]:
+        """What of a unit on this node nobody of `chosen` frees already: a whole job holds its surplus members too."""
+        freed = {member for one in chosen if one.job == unit.job for member in one.members}
+        freed |= {member for one in self._taken.values() if one.job == unit.job for member in one.members}
+        return [held for member, held in zip(unit.members, unit.held, strict=True)
+                if held.spot.node == row and member not in freed]  # fmt: skip
+
+    def _freed(self, row: int, unit: Unit) -> float:
+        """How much of cards a unit frees on a node; a little where it frees cores only."""
+        return sum(1000 if held.task.profile else held.spot.milli * len(held.spot.cards)
+                   for held in self._here[row][unit.key]) or 1e-3  # fmt: skip
+
+    def _is_taken(self, key: tuple[str, tuple[int, ...]]) -> bool:
+        """Whether a unit is taken, or all that it would free is."""
+        if key in self._taken:
+            return True
+        members = {member for unit in self._taken.values() if unit.job == key[0] for member in unit.members}
+        return members.issuperset(key[1])
+
+    def _count_without(self, row: int, gone: Collection[tuple[str, tuple[int, ...]]]) -> int:
+        """How many replicas the node holds when these units are gone."""
+        room = self._base[row].copy()
+        room.release(held for held, _ in self._distinct(row, gone))
+        return room.count()
+
+    def _distinct(self, row: int, gone: Iterable[tuple[str, tuple[int, ...]]]) -> list[tuple[Held, tuple[str, int]]]:
+        places: dict[tuple[str, int], Held] = {}
+        for key in gone:
+            unit = self._by_key[key]
+            for member, held in zip(unit.members, unit.held, strict=True):
+                if held.spot.node == row:
+                    places[unit.job, member] = held
+        return [(held, place) for place, held in places.items()]
+
+    def _take(self, units: Iterable[Unit]) -> set[int]:
+        rows: set[int] = set()
+        for unit in units:
+            self._taken[unit.key] = unit
+            rows |= {held.spot.node for held in unit.held}
+        self._recount(rows)
+        return rows
+
+    def _drop(self, key: tuple[str, tuple[int, ...]]) -> Unit:
+        unit = self._taken.pop(key)
+        self._recount({held.spot.node for held in unit.held})
+        return unit
+
+    def _recount(self, rows: Iterable[int]) -> None:
+        for row in rows:
+            self._counts[row] = self._count_without(row, [key for key in self._here[row] if key in self._taken])
+
+    def _fill_back(self) -> None:
+        """Put back whom nobody needs, the dearest first."""
+        for unit in sorted(self._taken.values(), key=lambda one: (-one.cost, one.turn)):
+            self._drop(unit.key)
+            if self._room() < self._shortage.count:
+                self._take([unit])
+
+    def _swap(self) -> None:
+        """Swap each unit for the cheapest one that does as well."""
+        if len(self._units) > MOST_SWAPS:
+            return
+        for dear in sorted(self._taken.values(), key=lambda one: (-one.cost, one.turn)):
+            self._drop(dear.key)
+            for cheap in self._units:  # ends at the dear one itself at the latest
+                if cheap.cost >= dear.cost:
+                    self._take([dear])
+                    break
+                if self._is_taken(cheap.key):
+                    continue
+                self._take([cheap])
+                if self._room() >= self._shortage.count:
+                    break
+                self._drop(cheap.key)
+        self._fill_back()
+
+
+def _distinct_orders(orders: Iterable[Sequence[Unit]]) -> list[Sequence[Unit]]:
+    """Each order once: they are often the same."""
+    return list({tuple(unit.key for unit in order): order for order in orders}.values())
