@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,10 @@ from events.units import Seconds
 from events.writer import EventWriter
 from preemption.loop import Allocator, AllocatorSettings
 
+_log = logging.getLogger(__name__)
+
+TOLD_AFTER = 5.0
+"""Seconds at the start after which it is told that it does not lead yet."""
 TakeFolder = Callable[[], Coroutine[Any, Any, DataFolder]]
 
 
@@ -63,8 +68,12 @@ class ClusterPart:
         self._cluster = LocalCluster(self._event_log, writer, self._clock, folder, self._how.local)
         self._allocating = asyncio.create_task(self.allocator.run(), name="allocator")
         leading = asyncio.create_task(self.allocator.caught_up.wait())
+        both = {leading, self._allocating}
         try:
-            await asyncio.wait({leading, self._allocating}, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(both, timeout=TOLD_AFTER, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                _log.info("stands by for the leadership of the pool, or waits for the event log")
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         finally:
             leading.cancel()
         if self._allocating.done():

@@ -179,6 +179,27 @@ async def test_a_standby_takes_over(broker: Broker, tmp_path: Path) -> None:
         assert before <= await pids(parts, gateway)
 
 
+async def test_a_standby_on_another_node_takes_over(broker: Broker, tmp_path: Path) -> None:
+    """It leads once the first is out of its group. What ran on the first's node is started on its own; requests wait
+    for it that long."""
+    async with parts_on(tmp_path, on(broker)) as parts:
+        gateway, _ = parts.part("gateway"), parts.part("autoscaler")
+        first = parts.part("cluster", "--node-name", "a", "--adopt-within", "0s")
+        await asyncio.gather(*(one.start() for one in parts.all))
+        await parts.ready(first)
+        await warm(parts, first, gateway)
+        before = await pids(parts, gateway)
+        second = parts.part("cluster", "--node-name", "b", name="second")
+        await second.start()
+        assert not (await parts.ask(second, "/readyz"))["ready"]
+        await first.kill()
+        await parts.ready(second, within=60)
+        async with asyncio.timeout(60):
+            while not (after := await pids(parts, gateway)) or after & before:  # noqa: ASYNC110 - elsewhere it happens
+                await asyncio.sleep(0.05)
+        assert (await parts.chat(gateway)).status == 200
+
+
 async def test_sigterm_of_a_gateway_with_held_requests(broker: Broker, tmp_path: Path) -> None:
     """They are told to come again, the running one finishes, and it ends with exit code 0."""
     async with parts_on(tmp_path, on(broker)) as parts:

@@ -77,9 +77,9 @@ class Broker:
         self._home = prepare()
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self.port, self._controller = free_port(), free_port()
+        self.port, self.controller_port = free_port(), free_port()
         shutil.copytree(self._home / "formatted", folder / "data")
-        _write_settings(folder, self.port, self._controller)
+        _write_settings(folder, self.port, self.controller_port)
         if edit is not None:
             settings = folder / "server.properties"
             settings.write_text(edit(settings.read_text(encoding="utf-8")), encoding="utf-8")
@@ -115,6 +115,11 @@ class Broker:
     def kill(self) -> None:
         """End it at once: SIGKILL."""
         self._end(signal.SIGKILL)
+
+    def end(self) -> None:
+        """End it at once; nothing if it does not run."""
+        if self._process is not None:
+            self.kill()
 
     def freeze(self) -> None:
         """Let it stand still with its connections open: SIGSTOP."""

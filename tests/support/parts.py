@@ -89,11 +89,14 @@ class PartProcess:
             raise AssertionError(f"{self.name} did not end: {self.last_words()}") from None
 
     async def stop(self) -> int:
-        """SIGTERM, and its exit code; 0 for one that does not run."""
+        """SIGTERM, and its exit code: 0 for one that does not run, that of SIGKILL for one that does not end."""
         if not self.runs:
             return 0
         self.terminate()
-        return await self.ended()
+        try:
+            return await self.ended()
+        except AssertionError:
+            return -signal.SIGKILL
 
     def last_words(self) -> str:
         """The end of what it said."""
@@ -190,5 +193,6 @@ async def parts_on(folder: Path, events: tuple[str, ...]) -> AsyncIterator[Parts
         finally:
             codes = {one.name: await one.stop() for one in reversed(parts.all)}
     assert {one.name: complaints(one.log) for one in parts.all if one.log.exists() and complaints(one.log)} == {}
-    assert set(codes.values()) <= {0}, codes
+    bad = {one.name: (codes[one.name], one.last_words()) for one in parts.all if codes[one.name]}
+    assert bad == {}
     assert [process for one in parts.all for process in processes_of(one.log.parent)] == []
