@@ -12,7 +12,7 @@ from typing import Final
 
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
-from kafka.errors import NoError, TopicAlreadyExistsError, for_code
+from kafka.errors import LeaderNotAvailableError, NoError, TopicAlreadyExistsError, for_code
 
 from events.adapters.kafka.settings import RECORD_BYTES, KafkaSettings
 from events.names import TOPIC_KINDS, TopicKind
@@ -104,7 +104,9 @@ def _create(
         if error is NoError:
             created.append(topic["name"])
         elif error is not TopicAlreadyExistsError:
-            raise error(f"{topic['name']} cannot be created: {topic['error_message'] or error.description}")
+            why = f"{topic['name']} cannot be created: {topic['error_message'] or error.description}"
+            # Right after its start no broker may hold anything yet, which Kafka tells as a wrong number of copies.
+            raise LeaderNotAvailableError(why) if "fenced" in why else error(why)
     return created
 
 
