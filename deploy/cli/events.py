@@ -32,7 +32,7 @@ events = LazyGroup(
     lazy={
         "tail": Lazy("deploy.cli.events:tail", "Follow events as they come."),
         "produce": Lazy("deploy.cli.producing:produce", "Tell what happened elsewhere."),
-        "stats": Lazy("deploy.cli.events:stats", "Count the events that stand in the log."),
+        "stats": Lazy("deploy.cli.counting:stats", "Count events: how many, how fast, how far behind."),
     },
     examples=(
         "relume events tail --topic relume.decisions",
@@ -76,28 +76,6 @@ def tail(  # noqa: PLR0913 - one parameter an option
         if CUT in text and (event := json.loads(text)).get("type") == CUT:
             raise Refused("the stream was ended by relume", why=event["data"]["reason"], remedy="follow again")
         click.echo(text if output == "json" else _sentence(json.loads(text)))
-
-
-@command("stats", ("relume events stats", "relume events stats -o json"))
-@output("table", "json")
-@talking
-def stats(connection: Connection, output: str) -> None:
-    """Count the events that stand in the log, by type."""
-    counts: dict[str, dict[str, Any]] = {}
-    for line in connection.lines("/v1alpha1/events", {"from": "beginning", "follow": False}):
-        event = json.loads(line)
-        row = counts.setdefault(event["type"], {"events": 0, "bytes": 0, "first": event.get("time"), "last": None})
-        row["events"] += 1
-        row["bytes"] += len(line)
-        row["last"] = event.get("time")
-    if output == "json":
-        show_json({"types": counts, "events": sum(row["events"] for row in counts.values())})
-    else:
-        rows = [
-            [name, str(row["events"]), str(row["bytes"]), age(row["first"]), age(row["last"])]
-            for name, row in sorted(counts.items(), key=lambda pair: -pair[1]["events"])
-        ]
-        show_table(("TYPE", "EVENTS", "BYTES", "FIRST AGO", "LAST AGO"), rows)
 
 
 @command("list", ("relume dead-letters list", "relume dead-letters list -o json --limit 1000"))

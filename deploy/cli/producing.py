@@ -21,7 +21,7 @@ from deploy.cli.connection import Connection, Question
 from deploy.cli.failing import Refused
 from deploy.cli.options import complete_models, output, talking
 from deploy.cli.output import say, show_json
-from deploy.cli.setting_options import KAFKA_OPTIONS, setting_options, settings_given
+from deploy.cli.setting_options import KAFKA_ACCESS, setting_options, settings_given
 from deploy.settings.events_url import KafkaEvents
 from deploy.settings.settings import SettingsRefused
 from events.clock import SystemClock
@@ -68,7 +68,7 @@ def _complete_types(_: click.Context, __: click.Parameter, incomplete: str) -> l
 @click.option("-f", "--file", "file", metavar="FILE", help="CloudEvents, one JSON object a line; - is standard input.")
 @click.option("--dry-run", is_flag=True, help="Check everything; send nothing.")
 @output("text", "json")
-@setting_options(("events", *KAFKA_OPTIONS))
+@setting_options(("events", *KAFKA_ACCESS))
 @talking
 def produce(  # noqa: PLR0913 - one parameter an option
     connection: Connection, *, kind: str | None, model: str | None, data: str | None, ident: str | None, source: str,

@@ -16,7 +16,12 @@ Function = Callable[..., Any]
 KAFKA_OPTIONS: Final = tuple(
     name for name in Settings.model_fields if name.startswith("kafka_") and name != "kafka_clusters"
 )
-"""How the event log on Kafka is reached."""
+"""How the event log on Kafka is reached, and how its topics are made."""
+
+KAFKA_ACCESS: Final = tuple(
+    name for name in KAFKA_OPTIONS if name not in ("kafka_partitions", "kafka_replication", "kafka_create_topics")
+)
+"""How it is reached."""
 
 
 def setting_options(names: Iterable[str]) -> Callable[[Function], Function]:

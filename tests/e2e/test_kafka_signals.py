@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kafka import KafkaAdminClient, KafkaProducer, OffsetAndMetadata, TopicPartition
+from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
-from kafka.errors import KafkaError
 
-from tests.support.kafka_broker import READY_WITHIN, Broker, broker_in
-from tests.support.kafka_logs import LEAKS, collect_leaks
+from tests.support.kafka_broker import Broker, broker_in
+from tests.support.kafka_logs import LEAKS, collect_leaks, commit
 from tests.support.running import Running, running, simulated
 
 pytestmark = [pytest.mark.needs("kafka"), pytest.mark.slow, *LEAKS]
@@ -32,6 +30,7 @@ class Orders:
     """A topic of three partitions, and the consumer group `workers` on it."""
 
     def __init__(self, broker: Broker) -> None:
+        self._broker = broker
         self._admin = KafkaAdminClient(bootstrap_servers=broker.address, reconnect_backoff_max_ms=500)
         self._admin.create_topics([NewTopic(name="orders", num_partitions=3, replication_factor=1)])
         self._admin.wait_for_topics(["orders"])
@@ -45,20 +44,8 @@ class Orders:
         self._producer.flush(20)
 
     def done(self) -> None:
-        """The group has done everything. (A broker that has just started may still load its groups.)"""
-        offsets = {
-            TopicPartition("orders", index): OffsetAndMetadata(at, "", -1) for index, at in enumerate(self._sent)
-        }
-        deadline = time.monotonic() + READY_WITHIN  # noqa: TID251 - the time of a real process
-        while True:
-            try:
-                self._admin.alter_group_offsets("workers", offsets)
-            except KafkaError:
-                if time.monotonic() > deadline:  # noqa: TID251 - as above
-                    raise
-                time.sleep(0.1)
-            else:
-                return
+        """The group has done everything."""
+        commit(self._broker, "workers", "orders", dict(enumerate(self._sent)))
 
     def close(self) -> None:
         self._producer.close(5)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
-from kafka import KafkaAdminClient
+from kafka import KafkaAdminClient, OffsetAndMetadata, TopicPartition
 from kafka.errors import KafkaError
 
 from events.adapters.kafka.log import KafkaEventLog
@@ -73,6 +73,26 @@ def _wipe(admin: KafkaAdminClient) -> None:
         admin.delete_groups(groups)
     while set(there) & set(admin.list_topics()):
         time.sleep(0.02)
+
+
+def commit(broker: Broker, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+    """Let a consumer group have committed these offsets, by partition. (A broker that has just started may still load
+    its groups.)"""
+    told = {TopicPartition(topic, number): OffsetAndMetadata(at, "", -1) for number, at in offsets.items()}
+    deadline = time.monotonic() + READY_WITHIN  # noqa: TID251 - the time of a real process
+    while True:
+        try:
+            admin = KafkaAdminClient(bootstrap_servers=broker.address, reconnect_backoff_max_ms=500)
+            try:
+                admin.alter_group_offsets(group, told)
+            finally:
+                admin.close()
+        except KafkaError:
+            if time.monotonic() > deadline:  # noqa: TID251 - as above
+                raise
+            time.sleep(0.1)
+        else:
+            return
 
 
 class Collector:

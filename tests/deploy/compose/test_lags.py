@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaProducer, OffsetAndMetadata, TopicPartition
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
 from autoscaler.core.lag import LagWatch, Look, Offsets
@@ -21,7 +21,7 @@ from deploy.settings.settings import Settings, SettingsRefused
 from events.clock import SystemClock
 from tests.autoscaler.test_lag import POLICY
 from tests.support.kafka_broker import Broker, shared_broker
-from tests.support.kafka_logs import LEAKS, collect_leaks, wipe
+from tests.support.kafka_logs import LEAKS, collect_leaks, commit, wipe
 
 pytestmark = [pytest.mark.needs("kafka"), pytest.mark.slow, *LEAKS]
 
@@ -49,10 +49,7 @@ class Cluster:
 
     def commit(self, **offsets: int) -> None:
         """As ``p0=7``."""
-        self._admin.alter_group_offsets(
-            "workers",
-            {TopicPartition("orders", int(name[1:])): OffsetAndMetadata(at, "", -1) for name, at in offsets.items()},
-        )
+        commit(self.broker, "workers", "orders", {int(name[1:]): at for name, at in offsets.items()})
 
     def forget(self, before: int) -> None:
         """Records of partition 0 before this offset are gone, as after retention."""
