@@ -20,10 +20,15 @@ from events.envelope import AnyEnvelope
 from events.log import LogClosed, LogUnavailable, Position, Retention
 from events.names import Topic, TopicKind
 from events.partitions import partition_of
+from events.types.decisions import OwnershipTaken, WishDecided
+from events.types.grants import LeadershipTaken
 from events.types.letters import EventRejected
 from events.units import Instant, Seconds
 from tests.support.events import Teller
 
+WISH = WishDecided(
+    model="m", uid="u", revision=1, replicas=1, priority=1, reasons=("edge",), snapshot={}, policy={}, memory={}
+)
 PARTITIONS = {str(topic): 4 for topic in Topic}
 
 
@@ -107,6 +112,23 @@ def test_tending() -> None:
     tending.now = lambda: Instant(10_000.0)
     assert tending.open(raw(news, 7, foreign=True, partition=wrong)) is None
     assert (tending.rejected, tending.strays, tending.stale, tending.ignored) == (1, 2, 1, 0)
+
+
+def test_strays_of_fenced_writers_are_void() -> None:
+    """Who owns a partition says so in it; elsewhere it is no epoch, and is not carried to where it would be one."""
+    tending, writer = Tending(PARTITIONS, lambda: Instant(100.0)), Teller().writer
+    reading = Reading(PARTITIONS, lambda: None)
+    for event in (
+        writer.envelope(OwnershipTaken(partition=1, owner="a")),
+        writer.envelope(LeadershipTaken(pool="default", leader="a")),
+        writer.envelope(WISH, epoch=3),
+    ):
+        strayed = raw(event, 9)
+        strayed.partition = (strayed.partition + 1) % 4
+        assert reading.open(strayed) is None
+        assert tending.open(strayed) is None
+    assert (tending.void, tending.strays) == (3, 0)
+    assert raw(writer.envelope(OwnershipTaken(partition=1, owner="a"))).partition == 1
 
 
 def test_the_newest_of_each_key() -> None:

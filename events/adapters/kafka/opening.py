@@ -13,6 +13,8 @@ from events.codec import Ignored, Rejected
 from events.dead_letters import letter
 from events.log import Position, Record
 from events.names import TOPIC_KINDS, TopicKind
+from events.types.decisions import OwnershipTaken
+from events.types.grants import LeadershipTaken
 from events.units import Instant, Seconds
 
 SEEN: Final = 16_384
@@ -68,6 +70,7 @@ class Tending:
     rejected: int = 0
     strays: int = 0
     stale: int = 0
+    void: int = 0
 
     def open(self, raw: RawRecord) -> Record | None:
         """A letter about what is not readable; a stray under its right key. Sound records need nothing."""
@@ -82,6 +85,9 @@ class Tending:
             case Ignored():
                 self.ignored += raw.value is not None
             case Stray(envelope=envelope):
+                if envelope.epoch is not None or isinstance(envelope.data, OwnershipTaken | LeadershipTaken):
+                    self.void += 1  # an epoch is an offset in the partition that it was written for
+                    return None
                 if TOPIC_KINDS.get(raw.topic) is TopicKind.NEWS and self.now() - at > STALE:
                     self.stale += 1
                     return None
