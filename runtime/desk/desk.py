@@ -53,9 +53,12 @@ logger = logging.getLogger(__name__)
 NEVER = Instant(float("inf"))
 
 LEASES_A_TURN = 32
-"""Held requests that are sent in one turn of the loop, about a millisecond of work: what is written
-leaves at the end of a turn, so an engine that becomes ready for a thousand would get the first of them after the last.
-"""
+"""Leases that held requests are told in the first turn of the loop, about a millisecond of work: what is written leaves
+at the end of a turn, so an engine that becomes ready for a thousand would get the first of them after the last."""
+
+LEASES_MOST = 256
+"""Each further turn tells twice as many, up to these: the answers that come meanwhile take turns with the requests, and
+the last of a thousand should not stand behind all of them."""
 
 STATES = (Topic.MODELS, Topic.REPLICAS)
 
@@ -113,6 +116,7 @@ class Desk:
         self._working = False
         self._rest: asyncio.Handle | None = None
         """What goes on with the outbox in the next turn."""
+        self._portion = LEASES_A_TURN
         self._alarm: asyncio.Task[None] | None = None
         self._alarm_at = NEVER
         self._tasks: list[asyncio.Task[None]] = []
@@ -166,6 +170,8 @@ class Desk:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._rest is not None:
+            self._rest.cancel()
         self._tasks.clear()
         self._alarm = None
         self._heart.says = replace(self._heart.says, leaving=True)
@@ -300,9 +306,9 @@ class Desk:
 
         All of it, but for leases: of a thousand, most are told in the next turns.
         """
-        if self._outbox and not self._working:
+        if self._outbox and not self._working and self._rest is None:
             self._working = True
-            left = LEASES_A_TURN
+            left = self._portion
             try:
                 while self._outbox and left:
                     command = self._outbox.popleft()
@@ -310,8 +316,11 @@ class Desk:
                     left -= type(command) is Grant
             finally:
                 self._working = False
-            if self._outbox and self._rest is None:
+            if self._outbox:
+                self._portion = min(2 * self._portion, LEASES_MOST)
                 self._rest = asyncio.get_running_loop().call_soon(self._work_on)
+            else:
+                self._portion = LEASES_A_TURN
         due = self._authority.due()
         if due is not None and due < self._alarm_at:
             self._set_alarm(due)
