@@ -35,7 +35,8 @@ class WishDecided:
 class OwnershipTaken:
     """From this record's offset on, `owner` alone writes wishes of `partition`; the offset is its epoch.
 
-    State of key ``ownership/PARTITION``. Wishes with a smaller epoch are refused by the allocator.
+    State of key ``ownership/PARTITION``; the partition of such a key is the number in it, so it stands where the wishes
+    stand. Whoever reads wishes refuses those with a smaller epoch.
     """
 
     partition: Count
