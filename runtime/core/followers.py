@@ -56,7 +56,7 @@ class Followers:
         self.version = 0
         """Goes up with everything that may change what may be sold."""
         self._viewed_at = NEVER
-        """When our own view of who lives changed last."""
+        """When our view of who lives changed, or we may have been taken for dead: what was said before is void."""
         self._log_until = NEVER
         self.until = NEVER
         """Until when nobody has taken us for dead."""
@@ -118,6 +118,11 @@ class Followers:
             self.version += 1
         self.until = self._until()
 
+    def start_over(self, now: Instant) -> None:
+        """All must say anew that they follow us."""
+        self._viewed_at = now
+        self.version += 1
+
     def lapsed(self, now: Instant) -> bool:
         """Whether others may have taken us for dead."""
         return now >= self.until
@@ -139,7 +144,7 @@ class Followers:
         return not self.missing() and self.stay(model)
 
     def missing(self) -> list[Member]:
-        """Those that live and have not said that they follow us since we know who lives."""
+        """Those that live and have not said that they follow us since our view is what it is."""
         members = () if self._owners is None else self._owners.view.members
         return [
             member
@@ -159,7 +164,7 @@ class Followers:
         return latest
 
     def _is_here(self, follower: Follower) -> bool:
-        """Whether it has answered since we changed our view: by then we had read all that it presented before."""
+        """Whether it has answered what we asked since then: by now we have read all that it presented before."""
         return bool(follower.answers) and follower.answers[-1][1] >= self._viewed_at
 
     def _changed(self) -> None:

@@ -171,7 +171,7 @@ class SharedAuthority:
     def appeared(self, now: Instant) -> None:
         """A gateway of which we did not know has been there: if we stood still, it may have sold our slots."""
         if not self.wakefulness.runs(now):
-            self._lapse()
+            self._lapse(now)
 
     def ping(self, now: Instant) -> None:
         """Ask all that follow us whether they still do."""
@@ -339,11 +339,11 @@ class SharedAuthority:
     def _notice(self, now: Instant) -> None:
         """Before anything that may extend it: whether our time is up."""
         if self.followers.lapsed(now):
-            self._lapse()
+            self._lapse(now)
 
-    def _lapse(self) -> None:
+    def _lapse(self, now: Instant) -> None:
         """Others may have taken us for dead, and have sold what we do not know of."""
-        self.followers.version += 1
+        self.followers.start_over(now)
         for model in self._models.values():
             model.known = False
             self._stop(model)
