@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 .DEFAULT_GOAL := help
 
-.PHONY: help setup demo test quick check bench lint types contracts generated generate format lock wheel clean
+.PHONY: compiled pure help setup demo test quick check bench lint types contracts generated generate format lock wheel clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -18,6 +18,7 @@ $(VENV)/.ready: requirements/dev.txt pyproject.toml
 	@$(PYTHON) -m venv $(VENV) || { echo "Making $(VENV) failed. On Debian and Ubuntu: apt install python3-venv"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m compiling.build --if-possible
 	@touch $@
 
 setup: $(VENV)/.ready  ## make .venv with the locked dependencies
@@ -25,8 +26,15 @@ setup: $(VENV)/.ready  ## make .venv with the locked dependencies
 demo: setup  ## the main job on a small real model: zero, cold start, burst, back to zero (a minute)
 	$(BIN)/relume demo
 
+pure: setup  ## the tests of the runtime with its hot path uncompiled
+	RELUME_PURE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" tests/runtime tests/faults/gateway
+
+compiled: setup  ## compile the hot path anew where its sources have changed (a minute)
+	@$(BIN)/python -m compiling.build
+
 test: setup  ## all tests that this machine can run; says at the end what was left out
 	$(BIN)/python -m deploy.demo.model --quiet
+	@$(BIN)/python -m compiling.build --if-possible
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 quick: setup  ## the tests that take no engine and no time

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from events.names import ModelName, ReplicaName
 from events.units import Instant, Seconds
-from runtime.core.hot import Record
 from runtime.core.policy import Cancels, Heartbeat, Timeouts
+from runtime.core.records import Record
 
 
 class RefusalCode(StrEnum):

@@ -6,11 +6,16 @@ from collections import Counter
 
 import pytest
 
+from deploy.cli.versions import hot_path
 from tests.support.needs import NEEDS, required
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs(name): skipped, or failed with RELUME_REQUIRE=all, where it is missing")
+
+
+def pytest_report_header() -> str:
+    return f"relume: the hot path runs {hot_path()} (`make compiled` compiles it, RELUME_PURE=1 leaves it)"
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -14,7 +14,7 @@ from deploy.cli.failing import Refused
 from deploy.cli.options import model_argument, output, talking
 from deploy.cli.output import replicas as count_of
 from deploy.cli.output import say, show_json
-from deploy.cli.versions import installed_version
+from deploy.cli.versions import hot_path, installed_version
 
 MOST: Final = 10_000
 """The most replicas that a declaration allows (`autoscaler.spec.ScalingSpec`)."""
@@ -80,7 +80,8 @@ def version(connection: Connection, output: str) -> None:
     except Refused:
         server = None
     if output == "json":
-        show_json({"client": installed_version(), "server": server})
+        show_json({"client": installed_version(), "hotPath": hot_path(), "server": server})
     else:
         click.echo(f"relume {installed_version()}")
+        say(f"hot path: {hot_path()}")
         say(f"server: {server or 'none answers'}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from events.names import ModelName, ReplicaName
 from events.types.phases import ColdStartFinished
 from events.types.requests import RequestWindow
-from runtime.core.hot import Record
+from runtime.core.records import Record
 from runtime.ports import Lease, Refusal
 
 

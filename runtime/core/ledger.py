@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from events.names import ModelName, ReplicaName
 from events.types.phases import ColdStartFinished
 from events.units import Instant, Seconds
-from runtime.core.hot import Record
 from runtime.core.meter import Meter
 from runtime.core.model_slots import Activation, Declared, ModelSlots, ModelState
 from runtime.core.policy import Cancels
+from runtime.core.records import Record
 from runtime.core.slots import SETTLE_TIME, ReplicaSlots, Settling
 from runtime.ports import Ending, Lease, Outcome, TicketRequest
 
