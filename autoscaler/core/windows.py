@@ -206,19 +206,21 @@ class Windows:
     # -- measuring
 
     def _levels(self, now: Instant, world: World) -> Levels:
-        levels, ended = Levels(), []
+        levels = Levels()
+        ended: list[tuple[str, int]] | None = None
         for key, source in self._sources.items():
             if not source.level:
                 continue
             if now - source.at > SILENCE:
                 over = world.gateways.over(source.gateway, source.at, now)
                 if over is not None:
-                    ended.append(key)
+                    ended = [key] if ended is None else [*ended, key]
                     self._active(over)
                     continue
             levels.take(source, now)
-        for key in ended:
-            self.level -= self._sources.pop(key).level
+        if ended is not None:
+            for key in ended:
+                self.level -= self._sources.pop(key).level
         if levels.running or levels.waiting:
             self._active(now)
         return levels

@@ -58,14 +58,15 @@ class _Case:
     """One decision in the making: what is seen, worked out once, and what will be remembered."""
 
     __slots__ = (
-        "base", "capacity", "current", "demand", "floor", "floor_until", "idle_at", "last_busy_at", "level",
-        "lowered_at", "now", "panic_floor", "panic_until", "patience", "policy", "quiet", "raised_at", "snapshot",
+        "base", "capacity", "current", "demand", "floor", "floor_until", "for_level", "idle_at", "last_busy_at",
+        "level", "lowered_at", "now", "panic_floor", "panic_until", "patience", "policy", "quiet", "raised_at", "snapshot",
     )  # fmt: skip
 
     def __init__(self, snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> None:
         demand, memory, replicas = snapshot.demand, snapshot.memory, snapshot.replicas
         self.snapshot, self.policy, self.now, self.demand = snapshot, policy, now, demand
         self.level = demand.running + demand.waiting
+        self.for_level = _up(self.level / policy.target, EPSILON) if self.level else 0
         self.capacity = replicas.ready + replicas.starting
         self.current = self.capacity if snapshot.wished is None else snapshot.wished
         self.raised_at = _past(memory.raised_at, now)
@@ -73,7 +74,10 @@ class _Case:
         self.panic_until, self.panic_floor = memory.panic_until, memory.panic_floor
         if self.panic_until is not None and not now < self.panic_until <= now + policy.stable_window:
             self.panic_until, self.panic_floor = None, 0
-        self._floors()
+        self.floor = 0
+        self.floor_until: float | None = None
+        if memory.floor_until is not None or snapshot.floor_until is not None:
+            self._floors()
         self.quiet = not (self.level or demand.silent or self.floor or demand.signal or demand.stale_signals)
         self.last_busy_at = now if demand.signal else _past(_later(demand.last_active_at, memory.last_busy_at), now)
         since = snapshot.followed_since if self.last_busy_at is None else self.last_busy_at
@@ -83,7 +87,6 @@ class _Case:
     def _floors(self) -> None:
         """What activations ask for now; after a restart, from memory."""
         snapshot, memory, now = self.snapshot, self.snapshot.memory, self.now
-        self.floor, self.floor_until = 0, None
         if memory.floor_until is not None and now < memory.floor_until:
             self.floor, self.floor_until = memory.floor, memory.floor_until
         if snapshot.floor_until is not None and now < snapshot.floor_until and snapshot.floor >= self.floor:
@@ -91,7 +94,8 @@ class _Case:
 
 
 def decide(snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> Decision:
-    """How many replicas the model should have."""
+    """How many replicas the model should have. (Ten thousand models are decided in turn: what is needed twice is worked
+    out once, and common cases come first.)"""
     case = _Case(snapshot, policy, now)
     asked, why = _asked(case)
     _panic(case, asked)
@@ -112,11 +116,9 @@ def _asked(case: _Case) -> tuple[int, Reason]:
     """Replicas that demand needs now: by its level, and by the panic window's average where there are replicas."""
     if not case.level:
         return 0, Reason.LOAD
-    target = case.policy.target
-    level = _up(case.level / target, EPSILON)
-    panic = case.demand.panic
+    level, panic = case.for_level, case.demand.panic
     if panic is not None and case.current:
-        average = _up(panic / target, UP_TOLERANCE)
+        average = _up(panic / case.policy.target, UP_TOLERANCE)
         if average > level:
             return average, Reason.LOAD
     return level, Reason.BACKLOG if case.demand.waiting else Reason.LOAD
@@ -124,7 +126,7 @@ def _asked(case: _Case) -> tuple[int, Reason]:
 
 def _panic(case: _Case, asked: int) -> None:
     """Enter or prolong panic when demand is far above what is ready or starting."""
-    if asked >= PANIC_RATIO * max(1, case.capacity):
+    if asked >= PANIC_RATIO * (case.capacity or 1):
         case.panic_until = Instant(case.now + case.policy.stable_window)
         case.panic_floor = max(case.panic_floor, min(asked, case.policy.max_replicas))
 
@@ -221,7 +223,7 @@ def _fit(case: _Case) -> int:
     target = case.policy.target
     average = max(case.demand.stable or 0.0, case.demand.panic or 0.0)
     signal = _up(case.demand.signal_recent, EPSILON)
-    return max(1, case.base, signal, _up(case.level / target, EPSILON), _up(average / target + DOWN_BAND, EPSILON))
+    return max(1, case.base, signal, case.for_level, _up(average / target + DOWN_BAND, EPSILON))
 
 
 def _calm(case: _Case, stable: float) -> Reason:
@@ -242,21 +244,22 @@ def _pause(case: _Case) -> float:
 
 def _up(amount: float, tolerance: float) -> int:
     """Replicas for an amount in replicas, rounded up, a small excess forgiven; something is at least one."""
-    return max(1, ceil(min(amount, REPLICAS_MOST) - tolerance)) if amount > EPSILON else 0
+    if not amount > EPSILON:
+        return 0
+    replicas = ceil((amount if amount < REPLICAS_MOST else REPLICAS_MOST) - tolerance)
+    return replicas if replicas > 1 else 1
 
 
-def _past(instant: float | None, now: Instant) -> Instant | None:
+def _past(instant: float | None, now: Instant) -> float | None:
     """A remembered instant, at the latest now: the wall clock may have been set back between two processes."""
-    if instant is None:
-        return None
-    return now if instant > now else Instant(instant)
+    return now if instant is not None and instant > now else instant
 
 
-def _later(one: float | None, other: float | None) -> Instant | None:
+def _later(one: float | None, other: float | None) -> float | None:
     """The later of two instants that may be unknown."""
     if one is None:
-        return None if other is None else Instant(other)
-    return Instant(one if other is None or one >= other else other)
+        return other
+    return one if other is None or one >= other else other
 
 
 def _done(case: _Case, replicas: int, reasons: set[Reason], again: float | None) -> Decision:
@@ -276,7 +279,7 @@ def _done(case: _Case, replicas: int, reasons: set[Reason], again: float | None)
     )
 
 
-def _again(case: _Case, replicas: int, again: float | None) -> Instant | None:
+def _again(case: _Case, replicas: int, again: float | None) -> float | None:
     """The next instant at which something changes by time alone."""
     soonest, now = again, case.now
     if case.level:
@@ -286,7 +289,7 @@ def _again(case: _Case, replicas: int, again: float | None) -> Instant | None:
     for time in (rests_at, case.floor_until, case.demand.changes_at):
         if time is not None and time > now and (soonest is None or soonest <= now or time < soonest):
             soonest = time
-    return None if soonest is None or soonest <= now else Instant(soonest)
+    return None if soonest is None or soonest <= now else soonest
 
 
 def _gain(case: _Case) -> float:
