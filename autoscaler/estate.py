@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from autoscaler.core.agenda import Agenda
@@ -19,6 +21,23 @@ from events.units import Instant, Seconds
 RECENT: Final = Seconds(2.0)
 """Live news is followed from so long before the partition was taken. A gateway sends a window a second of each model
 that has requests, so that all levels of now are in it."""
+
+
+HEARD: Final = Seconds(2.0)
+"""A beat, or that the log has gone on, proves something about a gateway only after so long by our own clock: windows
+that it sent meanwhile stand in another topic, and a process that stood still reads its topics in any order."""
+
+MARK: Final = Seconds(0.5)
+"""How exactly it is remembered when the log had gone on how far."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """The log had gone on to `at`, maybe with a beat, when it was read at `read_at` by our clock."""
+
+    read_at: Instant
+    at: Instant
+    beat: GatewayBeat | None
 
 
 class Tenure:
@@ -56,6 +75,9 @@ class Estate:
         self._agenda = agenda
         self._tick = tick
         self._unreadable = self._refused = 0
+        self._heard: deque[_Heard] = deque()
+        """What will prove something, in the order in which it was read."""
+        self._marked = Instant(0.0)
 
     def begin(self, partition: int, epoch: int) -> Tenure:
         """The partition is ours as of this epoch."""
@@ -98,6 +120,7 @@ class Estate:
         tenure = self.tenures.get(record.position.partition)
         if tenure is None or tenure.lost.is_set():
             return
+        self._went_on(record, now)
         tenure.fold.take(record, now)
         if tenure.fold.lost_to is not None:
             self.lost += 1
@@ -108,11 +131,30 @@ class Estate:
 
     def beat(self, record: Record, now: Instant) -> None:
         """Take in a record of `relume.gateways`."""
-        at = min(record.appended_at, now)
-        self.gateways.passed(at)
         data = record.envelope.data
-        if isinstance(data, GatewayBeat):
-            self.gateways.beat(data.gateway[:NAME_MOST], data.boot[:NAME_MOST], at)
+        at = min(record.appended_at, now)
+        self._heard.append(_Heard(now, at, data if isinstance(data, GatewayBeat) else None))
+        self._believe(Instant(now - HEARD))
+
+    def know_gateways(self, now: Instant) -> None:
+        """All beats of before the start have been read: they are believed, since nothing was read before them."""
+        self._believe(now)
+
+    def _went_on(self, record: Record, now: Instant) -> None:
+        """The log has gone on to this record."""
+        at = min(record.appended_at, now)
+        if at >= self._marked + MARK:
+            self._marked = at
+            self._heard.append(_Heard(now, at, None))
+        self._believe(Instant(now - HEARD))
+
+    def _believe(self, until: Instant) -> None:
+        """What was read until then proves something from now on."""
+        while self._heard and self._heard[0].read_at <= until:
+            heard = self._heard.popleft()
+            self.gateways.passed(heard.at)
+            if heard.beat is not None:
+                self.gateways.beat(heard.beat.gateway[:NAME_MOST], heard.beat.boot[:NAME_MOST], heard.at)
 
     def find(self, model: str) -> tuple[Tenure, ModelView] | None:
         """A model that may be decided."""

@@ -40,12 +40,13 @@ class Fold:
     `.metrics`.
 
     `live_from`: records that were appended before it are history: they are folded, and nobody is looked at for their
-    sake. `gateways` are the same for all partitions.
+    sake. `gateways` are the same for all partitions, and then their owner tells them how far the log has gone on.
     """
 
     def __init__(self, agenda: Agenda, tick: Seconds, live_from: Instant, gateways: Gateways | None = None) -> None:
         self.models: dict[str, ModelView] = {}
         self.world = World(Gateways() if gateways is None else gateways, None)
+        self._alone = gateways is None
         self.epoch = -1
         """Offset of our own `ownership.taken`."""
         self.taken_at: Instant | None = None
@@ -88,7 +89,8 @@ class Fold:
         starts, the log's time stands still until the clock has caught up.
         """
         self._at = min(record.appended_at, now)
-        self.world.gateways.passed(self._at)
+        if self._alone:
+            self.world.gateways.passed(self._at)
         handler = self._handlers.get(type(record.envelope.data))
         if handler is not None:
             handler(record.envelope.data, record)
@@ -226,7 +228,8 @@ class Fold:
 
     def _backlog(self, data: BacklogMeasured, record: Record) -> None:
         view = self.view_of(data.model)
-        reading = Reading(data.items, None, BACKLOG_VALID)
+        need = data.items if data.concurrency is None else data.concurrency
+        reading = Reading(need, None, BACKLOG_VALID)
         self._look(view, record, urgent=view.signal(f"backlog/{data.source[:NAME_MOST]}", reading, self._at))
 
     def _lag(self, data: LagMeasured, record: Record) -> None:

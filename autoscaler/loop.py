@@ -230,7 +230,8 @@ class Autoscaler:
                     now = self._clock.now()
                     for record in batch.records:
                         self._estate.beat(record, now)
-                    if batch.caught_up:
+                    if batch.caught_up and not self._gateways_read.is_set():
+                        self._estate.know_gateways(now)
                         self._gateways_read.set()
                         self._estate.progress.moved()
 

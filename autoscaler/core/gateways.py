@@ -51,7 +51,6 @@ class Gateways:
 
     def beat(self, gateway: str, boot: str, at: Instant) -> bool:
         """A gateway lives. True: it has started anew, so what it had before is gone."""
-        self.passed(at)
         life = self._lives.get(gateway)
         if life is None:
             if len(self._lives) >= GATEWAYS_KEPT:

@@ -49,7 +49,7 @@ async def storm(world: GroupWorld, seconds: float) -> None:
     while clock.now() < end:
         await asyncio.sleep(drawn.uniform(0.1, 2.0))
         world.check_alive()
-        awake = [one for one in world.members if not one.frozen]
+        awake = [one for one in world.members if one.started and not one.frozen]
         what = drawn.choice(("join", "leave", "freeze", "freeze", "thaw"))
         if what == "join" and len(world.members) < MOST:
             waking.add(asyncio.create_task(_join(world)))
@@ -59,7 +59,7 @@ async def storm(world: GroupWorld, seconds: float) -> None:
             await member.leave()
         elif what == "freeze" and len(awake) > 1:
             drawn.choice(awake).freeze(evicted=drawn.random() < 0.7)
-        elif what == "thaw" and len(awake) < len(world.members):
+        elif what == "thaw" and any(one.frozen for one in world.members):
             member = drawn.choice([one for one in world.members if one.frozen])
             waking.add(asyncio.create_task(member.thaw(drawn.uniform(0.0, 2.0))))
     for member in world.members:

@@ -116,7 +116,7 @@ class GroupMember:
         writer = EventWriter(f"relume/{self.owner}", world.clock, world.ids(self.owner))
         settings = AutoscalerSettings(owner=self.owner)
         self.autoscaler = Autoscaler(self.log, world.clock, writer, settings)
-        self.frozen = False
+        self.frozen = self.started = False
         self._world = world
 
     async def leave(self) -> None:
@@ -196,6 +196,7 @@ class GroupWorld:
         member = GroupMember(self, self._count)
         self.members.append(member)
         await member.autoscaler.start()
+        member.started = True
         return member
 
     async def _tell(self) -> None:
