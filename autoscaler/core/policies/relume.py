@@ -59,7 +59,8 @@ class _Case:
 
     __slots__ = (
         "base", "capacity", "current", "demand", "floor", "floor_until", "for_level", "idle_at", "last_busy_at",
-        "level", "lowered_at", "now", "panic_floor", "panic_until", "patience", "policy", "quiet", "raised_at", "snapshot",
+        "level", "lowered_at", "now", "panic_floor", "panic_until", "patience", "policy", "quiet", "raised_at",
+        "snapshot",
     )  # fmt: skip
 
     def __init__(self, snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> None:
@@ -246,8 +247,9 @@ def _up(amount: float, tolerance: float) -> int:
     """Replicas for an amount in replicas, rounded up, a small excess forgiven; something is at least one."""
     if not amount > EPSILON:
         return 0
-    replicas = ceil((amount if amount < REPLICAS_MOST else REPLICAS_MOST) - tolerance)
-    return replicas if replicas > 1 else 1
+    # `min` and `max` are calls, and every decision comes here four times.
+    replicas = ceil((amount if amount < REPLICAS_MOST else REPLICAS_MOST) - tolerance)  # noqa: FURB136 - see above
+    return replicas if replicas > 1 else 1  # noqa: FURB136 - see above
 
 
 def _past(instant: float | None, now: Instant) -> float | None:
