@@ -30,17 +30,17 @@ async def run(effort: Effort) -> list[Figure]:
         folder = Path(scratch)
         commits = seen.TwoCommits(folder / "plain")
         plain = []
-        async with relume_up(folder / "up", "\n---\n".join(_sleeper(name) for name in names)) as relume:
+        async with relume_up(folder / "up", "\n---\n".join(sleeper(name) for name in names)) as relume:
             for name in names:
-                await _activate(relume, name, crowd if name.startswith("burst") else 1)
+                await activate(relume, name, crowd if name.startswith("burst") else 1)
                 plain.append(commits.seconds() * 1000)
             found = await seen.activations(relume)
         commits.close()
-    figures = _figures("first held request to start command", _waits(found, "single"), plain)
-    return figures + _figures(f"the same, first of {crowd:,} at once", _waits(found, "burst"), plain)
+    figures = _figures("first held request to start command", waits(found, "single"), plain)
+    return figures + _figures(f"the same, first of {crowd:,} at once", waits(found, "burst"), plain)
 
 
-async def _activate(relume: Relume, name: str, requests: int) -> None:
+async def activate(relume: Relume, name: str, requests: int) -> None:
     """Ask a model at zero, see it start, leave, and clear it away."""
     sent = clients.request("127.0.0.1", clients.body().replace(b'"bench"', f'"{name}"'.encode()))
     crowd = Crowd(relume.address, sent)
@@ -59,7 +59,7 @@ async def _starting(relume: Relume, name: str) -> bool:
         return bool((await answer.json())["status"]["replicas"])
 
 
-def _waits(found: dict[str, seen.Activation], prefix: str) -> list[float]:
+def waits(found: dict[str, seen.Activation], prefix: str) -> list[float]:
     return [
         (one.spawned_at - one.arrived_at) * 1000
         for name, one in found.items()
@@ -76,7 +76,7 @@ def _figures(what: str, waits: list[float], plain: list[float]) -> list[Figure]:
     ]
 
 
-def _sleeper(name: str) -> str:
+def sleeper(name: str) -> str:
     command = ["sh", "-c", "exec sleep 600", "{port}"]
     return json.dumps({
         "apiVersion": "relume.dev/v1alpha1", "kind": "Model", "metadata": {"name": name},

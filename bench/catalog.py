@@ -20,5 +20,9 @@ BENCHMARKS = {
     "held": About("bench.held", "5,000 held requests: memory and drain"),
     "decisions": About("bench.decisions", "a decision at 10, 1,000, 10,000 models; an edge among 10,000"),
     "allocator": About("bench.allocator", "a wish to its grant at 10 to 10,000 models"),
+    "parts": About(
+        "bench.parts", "gateway, autoscaler and cluster as processes on Kafka: held to started, ready to sent"
+    ),
+    "kafka": About("bench.kafkalog", "the Kafka log beside plain kafka-python; the autoscaler behind 5,000 events/s"),
     "log": About("bench.eventlog", "the SQLite event log beside plain sqlite3"),
 }

@@ -31,9 +31,9 @@ async def run(effort: Effort) -> list[Figure]:
     with load.scratch() as scratch:
         async with relume_up(Path(scratch) / "up", "\n---\n".join(documents)) as relume:
             for index in range(starts):
-                engines[f"one-{index}"] = await _answered(relume, f"one-{index}", 1)
+                engines[f"one-{index}"] = await answered(relume, f"one-{index}", 1)
             for index in range(crowds):
-                engines[f"many-{index}"] = await _answered(relume, f"many-{index}", crowd)
+                engines[f"many-{index}"] = await answered(relume, f"many-{index}", crowd)
             found = await seen.activations(relume)
     ready_at = {name: one.ready_at for name, one in found.items() if one.ready_at is not None}
     ones = [name for name in engines if name.startswith("one")]
@@ -53,7 +53,7 @@ async def run(effort: Effort) -> list[Figure]:
     ]  # fmt: skip
 
 
-async def _answered(relume: Relume, name: str, requests: int) -> dict[str, Any]:
+async def answered(relume: Relume, name: str, requests: int) -> dict[str, Any]:
     """Ask a model at zero; what its engine noted. It is deleted then."""
     crowd = Crowd(
         relume.address, clients.request("127.0.0.1", clients.body().replace(b'"bench"', f'"{name}"'.encode()))

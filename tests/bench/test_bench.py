@@ -15,12 +15,18 @@ from tests.support.needs import ROOT
 pytestmark = pytest.mark.needs("linux")
 
 
+ON_KAFKA = ("parts", "kafka")
+"""Those that start a broker, and are left out where there is none."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.needs("kafka") if name in ON_KAFKA else ()) for name in BENCHMARKS
+])  # fmt: skip
 def test_it_runs_and_tells(name: str) -> None:
     """Every benchmark measures something in its quick form, and prints JSON alone on standard output."""
     command = [sys.executable, "-m", "bench", name, "--quick", "-o", "json"]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout)
     figures = told["benchmarks"][name]

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from tests.support.kafka_broker import Broker, free_port, shared_broker
+from tests.support.kafka_broker import Broker, shared_broker
 from tests.support.kafka_logs import LEAKS, collect_leaks, wipe
-from tests.support.parts import PartProcess, Parts, parts_on
+from tests.support.needs import ROOT
+from tests.support.parts import parts_on
+from tests.support.parts_traffic import Traffic, warm
 from tests.support.running import simulated
 
 pytestmark = [pytest.mark.needs("kafka"), pytest.mark.slow, *LEAKS]
-
-RECOVERY = 30.0
-"""Seconds until a model grows after a part was killed and started again; a few on a quiet machine."""
-WARM = "startTime: 200ms, timeToFirstToken: 20ms, interTokenLatency: 2ms"
 
 
 @pytest.fixture
@@ -65,141 +66,6 @@ async def test_the_order_of_starting_does_not_matter(broker: Broker, tmp_path: P
         assert (await asked).status == 200
 
 
-class Traffic:
-    """Clients that ask one after the other as long as they are told to. `failed`: what was not answered with 200."""
-
-    def __init__(self, parts: Parts, gateway: PartProcess, clients: int = 2) -> None:
-        self.answered = 0
-        self.failed: list[str] = []
-        self._stop = asyncio.Event()
-        self._parts, self._gateway = parts, gateway
-        self._clients = [asyncio.create_task(self._client()) for _ in range(clients)]
-
-    async def _client(self) -> None:
-        while not self._stop.is_set():
-            try:
-                answer = await self._parts.chat(self._gateway)
-            except aiohttp.ClientError as error:
-                self.failed.append(repr(error))
-                await asyncio.sleep(0.05)
-                continue
-            self.answered += answer.status == 200
-            if answer.status != 200:
-                self.failed.append(f"{answer.status}: {(await answer.text())[:200]}")
-                await asyncio.sleep(0.05)
-
-    async def some(self, more: int = 40) -> None:
-        """Return when so many more were answered."""
-        wanted = self.answered + more
-        async with asyncio.timeout(40):
-            while self.answered < wanted:  # noqa: ASYNC110 - it happens in another process
-                await asyncio.sleep(0.02)
-
-    async def stop(self) -> None:
-        self._stop.set()
-        await asyncio.gather(*self._clients)
-
-
-async def warm(parts: Parts, declaring: PartProcess, gateway: PartProcess) -> None:
-    """A warm model that stays warm, and grows with more than two requests a replica at a time."""
-    document = simulated(keepAlive="120s", maxReplicas=2, options=WARM, extra="  slots: 2")
-    assert (await parts.apply(declaring, document))[0] == 200
-    await parts.listed(gateway)
-    assert (await parts.chat(gateway)).status == 200
-
-
-async def pids(parts: Parts, part: PartProcess) -> set[int]:
-    """The engines that serve, as the log says."""
-    items = (await parts.ask(part, "/v1alpha1/replicas"))["items"]
-    return {one["status"]["pid"] for one in items if one["status"]["state"] == "Ready"}
-
-
-async def test_control_processes_die_under_traffic(broker: Broker, tmp_path: Path) -> None:
-    """kill -9 of the autoscaler, of the cluster, of both: no request of a warm model is lost. What comes back takes up
-    what it finds, the replica included, and the model grows again within the bound of docs/how-to/kafka.md."""
-    async with parts_on(tmp_path, on(broker)) as parts:
-        gateway, autoscaler, cluster = (parts.part(role) for role in ("gateway", "autoscaler", "cluster"))
-        await asyncio.gather(*(one.start() for one in parts.all))
-        await warm(parts, cluster, gateway)
-        traffic = Traffic(parts, gateway)
-        before = await pids(parts, gateway)
-        for killed in ((autoscaler,), (cluster,), (autoscaler, cluster)):
-            await asyncio.gather(*(one.kill() for one in killed))
-            await traffic.some()
-            await asyncio.gather(*(one.start() for one in killed))
-            await asyncio.gather(*(parts.ready(one) for one in killed))
-            await traffic.some()
-            assert await pids(parts, gateway) == before, cluster.last_words()
-        more = Traffic(parts, gateway, clients=6)
-        await parts.until(gateway, lambda status: status["readyReplicas"] == 2, within=RECOVERY)
-        await asyncio.gather(traffic.stop(), more.stop())
-        assert traffic.failed == more.failed == []
-
-
-async def test_a_gateway_dies_and_comes_back(broker: Broker, tmp_path: Path) -> None:
-    """With it go its requests, and no others: as soon as it listens again it serves what is warm, with everything else
-    dead, too."""
-    async with parts_on(tmp_path, on(broker)) as parts:
-        gateway, autoscaler, cluster = (parts.part(role) for role in ("gateway", "autoscaler", "cluster"))
-        await asyncio.gather(*(one.start() for one in parts.all))
-        await warm(parts, cluster, gateway)
-        await asyncio.gather(autoscaler.kill(), cluster.kill(), gateway.kill())
-        await gateway.start()
-        for _ in range(20):
-            assert (await parts.chat(gateway)).status == 200
-        await asyncio.gather(autoscaler.start(), cluster.start())
-        await parts.ready(cluster)
-
-
-async def test_a_standby_takes_over(broker: Broker, tmp_path: Path) -> None:
-    """A second cluster on the same data folder waits; when the first is killed it goes on with its replicas."""
-    async with parts_on(tmp_path, on(broker)) as parts:
-        gateway, _, first = (parts.part(role) for role in ("gateway", "autoscaler", "cluster"))
-        await asyncio.gather(*(one.start() for one in parts.all))
-        await warm(parts, first, gateway)
-        before = await pids(parts, gateway)
-        port = str(free_port())
-        second = parts.part("cluster", "--admin-port", port, "--data-dir", str(first.data), name="second")
-        await second.start(wait=False)
-        second.endpoints = {"admin": f"http://127.0.0.1:{port}"}
-        async with asyncio.timeout(40):
-            while "stands by" not in second.last_words():  # noqa: ASYNC110 - it happens in another process
-                await asyncio.sleep(0.05)
-        told = await parts.ask(second, "/readyz")
-        assert not told["ready"]
-        assert "stands by" in told["missing"][0]
-        traffic = Traffic(parts, gateway)
-        await traffic.some()
-        await first.kill()
-        await parts.ready(second, within=RECOVERY)
-        more = Traffic(parts, gateway, clients=6)
-        await parts.until(gateway, lambda status: status["readyReplicas"] == 2, within=RECOVERY)
-        await asyncio.gather(traffic.stop(), more.stop())
-        assert traffic.failed == more.failed == []
-        assert before <= await pids(parts, gateway)
-
-
-async def test_a_standby_on_another_node_takes_over(broker: Broker, tmp_path: Path) -> None:
-    """It leads once the first is out of its group. What ran on the first's node is started on its own; requests wait
-    for it that long."""
-    async with parts_on(tmp_path, on(broker)) as parts:
-        gateway, _ = parts.part("gateway"), parts.part("autoscaler")
-        first = parts.part("cluster", "--node-name", "a", "--adopt-within", "0s")
-        await asyncio.gather(*(one.start() for one in parts.all))
-        await parts.ready(first)
-        await warm(parts, first, gateway)
-        before = await pids(parts, gateway)
-        second = parts.part("cluster", "--node-name", "b", name="second")
-        await second.start()
-        assert not (await parts.ask(second, "/readyz"))["ready"]
-        await first.kill()
-        await parts.ready(second, within=60)
-        async with asyncio.timeout(60):
-            while not (after := await pids(parts, gateway)) or after & before:  # noqa: ASYNC110 - elsewhere it happens
-                await asyncio.sleep(0.05)
-        assert (await parts.chat(gateway)).status == 200
-
-
 async def test_sigterm_of_a_gateway_with_held_requests(broker: Broker, tmp_path: Path) -> None:
     """They are told to come again, the running one finishes, and it ends with exit code 0."""
     async with parts_on(tmp_path, on(broker)) as parts:
@@ -237,3 +103,37 @@ async def test_the_broker_dies_under_the_parts(broker: Broker, tmp_path: Path) -
         await asyncio.gather(traffic.stop(), more.stop())
         assert traffic.failed == more.failed == []
         assert autoscaler.runs
+
+
+async def test_the_example_script(broker: Broker, tmp_path: Path) -> None:
+    """docs/examples/parts.sh: three processes with the settings of the environment; SIGTERM ends all in order."""
+    document = tmp_path / "model.yaml"
+    document.write_text(simulated())
+    zeros = dict.fromkeys(("CLUSTER_ADMIN_PORT", "AUTOSCALER_ADMIN_PORT", "GATEWAY_ADMIN_PORT", "GATEWAY_PORT"), "0")
+    environment = os.environ | zeros | {
+        "RELUME_EVENTS": f"kafka://{broker.address}", "RELUME_KAFKA_PARTITIONS": "3", "RELUME_DATA_DIR": str(tmp_path),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }  # fmt: skip
+    with (tmp_path / "log").open("wb") as log:
+        script = await asyncio.create_subprocess_exec(
+            str(ROOT / "docs/examples/parts.sh"), "-f", str(document), env=environment, stdout=log, stderr=log
+        )
+    said = [tmp_path / "endpoints.json", tmp_path / "gateway/endpoints.json", tmp_path / "autoscaler/endpoints.json"]
+    try:
+        async with asyncio.timeout(90):
+            while not all(file.exists() for file in said):
+                assert script.returncode is None, (tmp_path / "log").read_text()
+                await asyncio.sleep(0.05)
+        where = json.loads(said[1].read_text())["gateway"]
+        asked = {"model": "echo", "messages": [{"role": "user", "content": "hello"}]}
+        async with aiohttp.ClientSession() as session, asyncio.timeout(60):
+            while True:
+                async with session.post(f"{where}/v1/chat/completions", json=asked) as answer:
+                    if answer.status == 200:
+                        break
+                    assert answer.status == 404, await answer.text()  # it is not declared yet
+    finally:
+        script.terminate()
+        code = await asyncio.wait_for(script.wait(), 60)
+    assert code == 0, (tmp_path / "log").read_text()
+    assert not any(file.exists() for file in said)

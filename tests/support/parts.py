@@ -169,6 +169,13 @@ class Parts:
                         return
                 await asyncio.sleep(0.02)
 
+    async def events(self, part: PartProcess, *topics: str) -> list[dict[str, Any]]:
+        """What stands in the log, as CloudEvents, oldest first within a topic."""
+        query = {"topic": ",".join(topics), "from": "beginning"}
+        async with self.session.get(f"{part.endpoints['admin']}/v1alpha1/events", params=query) as answer:
+            answer.raise_for_status()
+            return [json.loads(line) for line in (await answer.read()).splitlines()]
+
     async def ready(self, part: PartProcess, within: float = 40.0) -> None:
         """Wait until a part says that it is ready."""
         told: Any = None
