@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+import hypothesis
 import pytest
 
 from deploy.cli.versions import hot_path
 from tests.support.needs import NEEDS, required
+
+hypothesis.settings.register_profile("house", deadline=None)  # the time of one example says nothing on a shared machine
+hypothesis.settings.load_profile("house")
 
 
 def pytest_configure(config: pytest.Config) -> None:
