@@ -1,0 +1,90 @@
+"""The evidence of many pasts, as numbers that a logistic mixture weighs (Mattern 2013; the contexts are ours)."""
+
+from __future__ import annotations
+
+from math import log, log1p
+from typing import Final, NamedTuple
+
+from autoscaler.core.forecast.history import Evidence, after_gaps, after_suffixes, evidence, runs
+
+SUFFIXES: Final = (1, 4, 6, 8, 12, 16, 24, 32)
+"""Lengths of the last grains that are looked up as they are."""
+
+PERIODS: Final = (60, 30, 20, 15, 12, 10, 7, 6, 5, 4, 3, 2)
+"""Grains after which something may come again: people set clocks to most of these."""
+
+WINDOWS: Final = (5, 20, 80, 480)
+"""Grains over which it is counted how often it was needed."""
+
+AGE: Final = 0.7
+"""Weight of an occasion against the next younger one, among the last few."""
+
+_MASKS: Final = {period: sum(1 << at for at in range(period - 1, 1440, period)) for period in PERIODS}
+
+COUNT: Final = 2 * (len(SUFFIXES) - 1 + 3 + len(PERIODS)) + len(WINDOWS) + 7
+"""Numbers in a set of features."""
+
+CASES: Final = 32
+"""Cases that are weighed each with weights of its own: how long it has been quiet, and how much has been seen."""
+
+
+class Features(NamedTuple):
+    """What is known before a grain."""
+
+    values: list[float]
+    case: int
+
+
+class Around(NamedTuple):
+    """What was needed besides: one fewer in the last grain; one more in it, and in the grain before."""
+
+    below: bool
+    above: bool
+    above_before: bool
+
+
+def features(bits: int, length: int, level: int, around: Around) -> Features:
+    """Of a history of `length` grains of whether `level` at once were needed."""
+    ones = bits.bit_count()
+    base = (ones + 0.4) / (length + 2.0)
+    past = runs(bits, length)
+    suffixes = after_suffixes(bits, length, SUFFIXES)
+    known = (1 << length) - 1 if length else 0
+    values: list[float] = []
+    for occasions in (*after_gaps(bits, length, past), *suffixes[1:]):
+        values += _weighed(evidence(bits, occasions), base)
+    same = suffixes[0]
+    for period in PERIODS:
+        occasions = _MASKS[period] & known
+        values += _weighed(evidence(bits, occasions & same if period < 30 else occasions), base)
+    for window in WINDOWS:
+        span = min(window, length)
+        values.append(_stretch(((bits & ((1 << window) - 1)).bit_count() + 0.05) / (span + 0.5)))
+    gap = min(past.gap, 240)
+    values += (_stretch(base), log1p(gap), 1.0 if level > 1 else 0.0)
+    values += (float(around.below), float(around.above), float(around.above_before), 1.0)
+    seen = 0 if ones < 2 else 1 if ones < 8 else 2 if ones < 40 else 3
+    return Features(values, 4 * min(7, min(gap, 127).bit_length()) + seen)
+
+
+def _weighed(found: Evidence, base: float) -> tuple[float, float]:
+    """How likely it is by all occasions and by the last few, as log odds, shrunk by how few there are."""
+    if not found.seen:
+        return 0.0, 0.0
+    of_all = (found.needed + 0.3 * base + 0.02) / (found.seen + 0.34)
+    weight, hits, total = 1.0, 0.0, 0.0
+    for outcome in found.recent:
+        hits += weight * outcome
+        total += weight
+        weight *= AGE
+    lately = (hits + 0.02) / (total + 0.04)
+    return (
+        _stretch(of_all) * found.seen / (found.seen + 2.0),
+        _stretch(min(max(lately, 0.01), 0.99)) * total / (total + 1.0),
+    )
+
+
+def _stretch(chance: float) -> float:
+    """Log odds, within ±6.9."""
+    chance = min(max(chance, 0.001), 0.999)
+    return log(chance / (1.0 - chance))

@@ -1,0 +1,55 @@
+"""A logistic mixture of evidence: what was learned of many models before, and what this one teaches as time goes by.
+
+The weights are a prior (see `prior`) plus this model's own, which follow the gradient of the coding cost with AdaGrad
+(Duchi, Hazan & Singer 2011).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp, sqrt
+from typing import Final
+
+from autoscaler.core.forecast.features import COUNT, Features
+from autoscaler.core.forecast.prior import MEAN, SCALE, WEIGHTS
+from events.kinds import value
+from events.types.shared import Amount
+
+RATE: Final = 0.07
+"""Step of the own weights. Between 0.02 and 0.2 the forecasts differ by less than two hundredths of a bit a grain."""
+
+CERTAIN: Final = 12.0
+"""Log odds beyond which nothing is told apart."""
+
+
+@value
+class Learned:
+    """What one model has taught: its own weights, added to the prior's, and how much each has been moved already."""
+
+    weights: tuple[float, ...] = (0.0,) * COUNT
+    moved: tuple[Amount, ...] = (1.0,) * COUNT
+
+
+def normal(seen: Features) -> list[float]:
+    """The features, each with the mean and the spread that the prior was learned with."""
+    return [(one - mean) / scale for one, mean, scale in zip(seen.values, MEAN, SCALE, strict=True)]
+
+
+def chance(seen: Sequence[float], case: int, learned: Learned) -> float:
+    """How likely it is, 0 to 1. `seen`: normal features."""
+    total = 0.0
+    for one, common, own in zip(seen, WEIGHTS[case], learned.weights, strict=True):
+        total += one * (common + own)
+    return 1.0 / (1.0 + exp(-min(CERTAIN, max(-CERTAIN, total))))
+
+
+def learn(seen: Sequence[float], said: float, happened: bool, learned: Learned) -> Learned:
+    """What is known once it has happened or not, after `said` was forecast from `seen`."""
+    error = said - happened
+    weights, moved = [], []
+    for one, weight, so_far in zip(seen, learned.weights, learned.moved, strict=True):
+        slope = error * one
+        total = so_far + slope * slope
+        moved.append(round(total, 6))
+        weights.append(round(weight - RATE * slope / sqrt(total), 6))
+    return Learned(weights=tuple(weights), moved=tuple(moved))
