@@ -33,6 +33,9 @@ GROUP: Final = "relume-autoscaler"
 STATES: Final = (Topic.MODELS, Topic.DECISIONS, Topic.REPLICAS)
 NEWS: Final = (Topic.REQUESTS, Topic.METRICS)
 
+PASTS_AT_ONCE: Final = 2
+"""Partitions whose past is read at a time: it bounds what is remembered meanwhile, and one alone would leave gaps."""
+
 AT_PEACE: Final = Seconds(60.0)
 """Who has owned a partition for so long takes it again after the first pause, should it be lost."""
 
@@ -65,6 +68,7 @@ class Owning:
         self._topics = topics
         self._gateways_read = gateways_read
         self._holds: dict[int, asyncio.Task[None]] = {}
+        self._past_turns = asyncio.Semaphore(PASTS_AT_ONCE)
         self.joined = False
         """Whether the group has said what is ours, be it nothing."""
 
@@ -173,14 +177,15 @@ class Owning:
         means, estate = self._means, self._estate
         self._topics.states.add(tenure.partition)
         await tenure.states_read.wait()
-        since = self._history_from(tenure)
-        tenure.past = PastReader(means.log, means.clock, means.pauses, tenure.fold.begin_past())
         self._topics.news.add(tenure.partition)
+        since = self._history_from(tenure)
 
         def done() -> None:
             estate.know_past(tenure, since, means.clock.now())
 
-        await tenure.past.read(tenure.partition, NEWS, since, done)
+        async with self._past_turns:
+            tenure.past = PastReader(means.log, means.clock, means.pauses, tenure.fold.begin_past())
+            await tenure.past.read(tenure.partition, NEWS, since, done)
 
     def _history_from(self, tenure: Tenure) -> Instant:
         """As far back as any model's demand matters, within the bound."""
