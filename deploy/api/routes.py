@@ -7,7 +7,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from deploy.api import shapes
+from deploy.api import gpushapes, shapes
 from deploy.api.shapes import Shape
 
 JSON: Final = "application/json"
@@ -177,6 +177,20 @@ ROUTES: Final = (
     Route(
         "GET", "/v1alpha1/dead-letters", "list_dead_letters", "Events that could not be read, newest first.",
         (Answer(200, "The dead letters.", shapes.DeadLetterList), _BAD), parameters=(_LIMIT,),
+    ),
+    Route(
+        "GET", "/v1alpha1/gpus", "gpus", "Cards, who holds them, what is free, and how fragmented that is.",
+        (Answer(200, "The inventory.", gpushapes.GpuInventory), _BAD),
+    ),
+    Route(
+        "POST", "/v1alpha1/plan", "plan_models", "What would become of models if they were applied. Nothing is done.",
+        (Answer(200, "One answer a document.", gpushapes.PlannedModels), _BAD, _REFUSED,
+         Answer(413, "The body is too large.", shapes.Problem)),
+        parameters=(
+            Parameter("replicas", "How many replicas more.",
+                      {"type": "integer", "minimum": 1, "maximum": 500, "default": 1}),
+        ),
+        body=Body("One or more documents, as `relume apply -f` takes them.", (YAML, JSON)),
     ),
     Route(
         "GET", "/v1alpha1/top", "top", "The load of every model and node, now.",

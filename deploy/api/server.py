@@ -14,6 +14,7 @@ from aiohttp import web
 from deploy.api.board import NEWS, STATES, Board
 from deploy.api.declaring import Declarations
 from deploy.api.following import Streams
+from deploy.api.gpus import Gpus
 from deploy.api.guard import STREAMS, middlewares
 from deploy.api.lag import LoopLag
 from deploy.api.logs import Logs
@@ -141,6 +142,7 @@ class AdminServer:
         groups = (
             Models(self.board, self.declarations, parts.traffic, parts.clock),
             Replicas(self.board),
+            Gpus(self.board, parts.clock),
             Decisions(parts.log, self.board, parts.explainer, parts.clock),
             Events(parts.log, parts.clock, self._streams),
             Logs(parts.logs, self.board, self._streams),

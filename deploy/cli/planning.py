@@ -1,8 +1,9 @@
-"""`relume plan`: how well a cluster fills with pods from files, under a placement policy; generated clusters."""
+"""`relume plan`: would a model fit a running relume; how well does a cluster from files fill; generated clusters."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from deploy.cli.commands import command
+from deploy.cli.connection import Connection
 from deploy.cli.failing import Refused
-from deploy.cli.options import output
+from deploy.cli.options import output, talking
 from deploy.cli.output import say, show_json
 
 if TYPE_CHECKING:
@@ -26,18 +28,22 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "relume plan --nodes nodes.csv --pods pods.csv --placement fgd --seed 42   # shuffled, and until it is full",
     "relume plan --generate cluster/ --seed 7      # 1,213 nodes, 6,212 GPUs, 8,152 pods, as published",
     "relume plan --generate small/ --scale 0.05",
+    "relume plan -f model.yaml                     # would it fit here, and where? (asks a running relume)",
 ))  # fmt: skip
+@click.option(
+    "-f",
+    "--file",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    help="Ask a running relume what would become of these models: file, folder, or - .",
+)
+@click.option("--replicas", type=click.IntRange(1, 500), help="With -f: how many replicas more. [default: 1]")
 @click.option("--nodes", type=_FILE, metavar="NODES.csv", help="Nodes: sn,cpu_milli,memory_mib,gpu,model.")
 @click.option(
     "--pods", type=_FILE, metavar="PODS.csv", help="Pods: name,cpu_milli,memory_mib,num_gpu[,gpu_milli,gpu_spec,...]."
 )
-@click.option(
-    "--placement",
-    type=click.Choice(PLACEMENTS),
-    default="relume",
-    show_default=True,
-    help="The policy that places them.",
-)
+@click.option("--placement", type=click.Choice(PLACEMENTS), help="The policy that places them. [default: relume]")
 @click.option("--seed", type=click.IntRange(0), help="Shuffle the pods, and draw more until the cluster is full.")
 @click.option(
     "--arrivals",
@@ -54,15 +60,21 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--scale", type=click.FloatRange(0.001, 100), help="With --generate: how large. [default: 1]")
 @output("text", "json")
+@talking
 def plan(  # noqa: PLR0913 - one parameter an option
-    nodes: Path | None, pods: Path | None, placement: str, *, seed: int | None, arrivals: float | None,
-    folder: Path | None, scale: float | None, output: str,
-) -> None:  # fmt: skip
-    """Say how well a cluster fills with pods from files, without running anything.
+    connection: Connection, files: Sequence[str], replicas: int | None, nodes: Path | None, pods: Path | None, *,
+    placement: str | None, seed: int | None, arrivals: float | None, folder: Path | None, scale: float | None,
+    output: str,
+) -> int:  # fmt: skip
+    """Answer without doing: would a model fit, or how well would a cluster fill.
 
-    Each pod goes where the policy puts it and stays; one that fits nowhere fails for good. Without --seed each pod is
-    submitted once, in the order of the file. With --seed the pods are shuffled, and more are drawn among them until
-    they ask for 1.3 times the GPUs of the cluster: by then it is full. (So do the published simulations.)
+    With -f a running relume says of each model whether replicas of it fit, where, what that fragments, and who would
+    have to yield; nothing is declared. Exit code 1 when one does not fit.
+
+    With --nodes and --pods a cluster from files is filled, and no relume is asked. Each pod goes where the policy puts
+    it and stays; one that fits nowhere fails for good. Without --seed each pod is submitted once, in the order of the
+    file. With --seed the pods are shuffled, and more are drawn among them until they ask for 1.3 times the GPUs of the
+    cluster: by then it is full. (So do the published simulations.)
 
     \b
     allocatedGpuFraction  GPUs that placed pods hold at the end / all GPUs
@@ -75,18 +87,27 @@ def plan(  # noqa: PLR0913 - one parameter an option
                           GPUs held when arrivedGpuFraction passed 1, which
                           is what is published; null when it never did
     """
+    cluster: dict[str, object] = {"--nodes": nodes, "--pods": pods, "--placement": placement, "--arrivals": arrivals}
+    if files:
+        _wrong_with("-f", {**cluster, "--seed": seed, "--generate": folder, "--scale": scale})
+        from deploy.cli.prechecking import ask_models  # noqa: PLC0415 - reading declarations takes pydantic
+
+        return ask_models(connection, files, replicas or 1, output)
+    _wrong_with("--nodes, --pods and --generate", {"--replicas": replicas})
     if folder is not None:
-        _wrong_with("--generate", {"--nodes": nodes, "--pods": pods, "--arrivals": arrivals})
+        _wrong_with("--generate", cluster)
         _generate(folder, scale or 1.0, seed or 0, output)
-        return
+        return 0
     _wrong_with("--nodes and --pods", {"--scale": scale})
     if nodes is None or pods is None:
         raise click.UsageError(
-            "name the cluster with --nodes NODES.csv and --pods PODS.csv, or make one: --generate DIR"
+            "name models with -f FILE, or a cluster with --nodes NODES.csv and --pods PODS.csv; "
+            "make one with --generate DIR"
         )
     if arrivals is not None and seed is None:
         raise click.UsageError("--arrivals goes with --seed, which says which pods are drawn")
-    _replay(_Wanted(nodes, pods, placement, seed, arrivals), output)
+    _replay(_Wanted(nodes, pods, placement or PLACEMENTS[0], seed, arrivals), output)
+    return 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,105 @@
+"""The JSON shapes of the answers about GPUs: the inventory, and what would become of a model."""
+
+from __future__ import annotations
+
+from deploy.api.shapes import Shape
+
+
+class GpuHolder(Shape):
+    """A replica that has a card, or a part of one."""
+
+    replica: str
+    model: str
+    share: float
+    """Part of the card: 1.0 is all of it."""
+
+
+class GpuCard(Shape):
+    """One card and who holds it."""
+
+    id: str
+    product: str
+    virtual: bool
+    """Declared with --gpus, on a machine without one."""
+    memory_bytes: int | None
+    """As the driver reports it; null when unknown."""
+    usable_bytes: int | None
+    """What programs can have of it; null when unknown."""
+    units: float
+    """What it is worth in A100s."""
+    free: float
+    """Part of the card that nobody holds."""
+    holders: list[GpuHolder]
+
+
+class GpuNode(Shape):
+    """A node and its cards. `fragmented`: free GPUs that are of no use to the typical replica."""
+
+    node: str
+    cpu: float
+    cpu_free: float
+    memory_bytes: int
+    memory_free_bytes: int
+    fragmented: float
+    cards: list[GpuCard]
+
+
+class GpuInventory(Shape):
+    """All cards of the pool."""
+
+    total: int
+    free: float
+    """GPUs that nobody holds, parts added up."""
+    fragmentation: float
+    """The share of all GPUs that is free and of no use to the typical replica (the F of FGD, ATC 2023)."""
+    nodes: list[GpuNode]
+
+
+class PlannedPlace(Shape):
+    """Where one replica would go."""
+
+    node: str
+    gpus: list[str]
+
+
+class PlannedVictim(Shape):
+    """Who would have to yield, and what that costs in A100-seconds of work."""
+
+    job: str
+    members: int
+    whole: bool
+    cost: float
+
+
+class PlannedVerdict(Shape):
+    """Why a training job was taken or not."""
+
+    job: str
+    why: str
+    numbers: dict[str, float]
+
+
+class PlannedModel(Shape):
+    """What would become of one model if it were applied and wished for `replicas` more."""
+
+    model: str
+    replicas: int
+    outcome: str
+    """fits, waits_for_yielding, waits_for_coming, reclaims or infeasible."""
+    places: list[PlannedPlace]
+    room: int
+    """How many such replicas fit now, if nothing else comes."""
+    max_replicas: int
+    fragmentation_before: float
+    fragmentation_after: float | None
+    """Null where it does not fit."""
+    victims: list[PlannedVictim]
+    verdicts: list[PlannedVerdict]
+    message: str
+    """What is lacking, where it does not fit."""
+
+
+class PlannedModels(Shape):
+    """One entry a document, in the order of the file. Each is asked for by itself: they do not see each other."""
+
+    items: list[PlannedModel]

@@ -1,0 +1,90 @@
+"""`relume gpus`: cards, holders, what is free, fragmentation; as a table and as a picture."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import click
+
+from deploy.cli.commands import command
+from deploy.cli.connection import Connection
+from deploy.cli.options import output, talking
+from deploy.cli.output import UNKNOWN, say, show_json, show_table
+
+PARTS: Final = 8
+"""Characters of one card in the picture: each is an eighth."""
+
+_FREE: Final = "·"
+_OTHERS: Final = "#"
+"""The mark of models beyond those that have a letter."""
+
+_LETTERS: Final = string.ascii_uppercase + string.ascii_lowercase
+
+
+@command("gpus", (
+    "relume gpus",
+    "relume gpus -o picture                 # one block a card, one letter a model",
+    "relume gpus -o json | jq .fragmentation",
+))  # fmt: skip
+@output("table", "picture", "json")
+@talking
+def gpus(connection: Connection, output: str) -> None:
+    """Show the GPUs: who holds them, what is free, and how much of that is of no use.
+
+    Fragmentation is the share of all GPUs that is free and that the typical replica here could not use: too small a
+    part of a card, too few cards on one node, or cards without cores.
+    """
+    inventory = connection.get("/v1alpha1/gpus")
+    if output == "json":
+        show_json(inventory)
+        return
+    if output == "picture":
+        click.echo("\n".join(picture(inventory)))
+    else:
+        show_table(_COLUMNS, [_row(node, card) for node in inventory["nodes"] for card in node["cards"]])
+    lost = 100 * inventory["fragmentation"]
+    say(f"{inventory['free']:g} of {inventory['total']} GPUs are free; {lost:.1f} % of all are free and of no use")
+
+
+_COLUMNS: Final = ("NODE", "GPU", "PRODUCT", "USABLE", "A100S", "FREE", "HOLDERS")
+
+
+def _row(node: Mapping[str, Any], card: Mapping[str, Any]) -> list[str]:
+    from events.units import format_quantity  # noqa: PLC0415 - beside its only use
+
+    usable = card["usableBytes"]
+    return [
+        node["node"], card["id"], card["product"] or ("virtual" if card["virtual"] else UNKNOWN),
+        UNKNOWN if usable is None else format_quantity(usable), f"{card['units']:g}", f"{card['free']:g}",
+        ", ".join(_holder(holder) for holder in card["holders"]),
+    ]  # fmt: skip
+
+
+def _holder(holder: Mapping[str, Any]) -> str:
+    return str(holder["replica"]) + ("" if holder["share"] == 1 else f" ({holder['share']:g})")
+
+
+def picture(inventory: Mapping[str, Any]) -> list[str]:
+    """One line a node, one block a card, one letter a model; a legend below."""
+    models = sorted({holder["model"] for card in _cards(inventory) for holder in card["holders"]})
+    marks = {model: _LETTERS[index] if index < len(_LETTERS) else _OTHERS for index, model in enumerate(models)}
+    width = max((len(node["node"]) for node in inventory["nodes"]), default=0)
+    lines = [
+        f"{node['node']:{width}}  {' '.join(_block(card, marks) for card in node['cards']) or 'no GPU'}"
+        for node in inventory["nodes"]
+    ]
+    legend = [f"{mark} {model}" for model, mark in marks.items() if mark != _OTHERS]
+    legend += [f"{_OTHERS} others"] if _OTHERS in marks.values() else []
+    return [*lines, "", "   ".join([*legend, f"{_FREE} free"])]
+
+
+def _cards(inventory: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return [card for node in inventory["nodes"] for card in node["cards"]]
+
+
+def _block(card: Mapping[str, Any], marks: Mapping[str, str]) -> str:
+    """A card's eighths; whoever holds any of it has one at least."""
+    held = "".join(marks[one["model"]] * max(1, round(one["share"] * PARTS)) for one in card["holders"])
+    return f"[{held[:PARTS]:{_FREE}<{PARTS}}]"

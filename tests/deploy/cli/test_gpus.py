@@ -1,0 +1,148 @@
+"""`relume gpus` and `relume plan -f` against a real admin server that follows a log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from deploy.cli.gpus import picture
+from events.types.grants import GrantDecided, Placement, ReplicaGrant
+from events.types.replicas import Card, CardsObserved
+from events.types.shared import Resources
+from tests.deploy.cli.conftest import LiveAdmin, Relume
+
+GI = 1 << 30
+
+MODEL = """apiVersion: relume.dev/v1alpha1
+kind: Model
+metadata: {name: new}
+spec:
+  engine: {type: simulated}
+  resources: RESOURCES
+  scaling: {maxReplicas: 3}
+"""
+
+
+def grant(model: str, resources: Resources, *places: Placement) -> GrantDecided:
+    replicas = tuple(
+        ReplicaGrant(replica=f"{model}-1-{index}", revision=1, placement=place, resources=resources)
+        for index, place in enumerate(places)
+    )
+    return GrantDecided(model=model, uid="u", revision=1, wished=len(places), replicas=replicas)
+
+
+@pytest.fixture
+def pool(live: LiveAdmin) -> LiveAdmin:
+    """Two nodes: on one llama holds a card and embed a half of the next; on the other nobody holds anything."""
+    live.do(live.admin.say(
+        CardsObserved(node="n1", cpu=8, memory_bytes=64 * GI, cards=(
+            Card(id="g0", product="NVIDIA A100-SXM4-40GB", memory_bytes=40960 << 20), Card(id="g1", virtual=True))),
+        CardsObserved(node="n2", cpu=4, memory_bytes=64 * GI, cards=(Card(id="g2", virtual=True),)),
+        grant("llama", Resources(gpus=1, cpu=1, memory_bytes=GI), Placement(node="n1", gpus=("g0",))),
+        grant("embed", Resources(gpu_fraction=0.5, cpu=1, memory_bytes=GI), Placement(node="n1", gpus=("g1",))),
+    ))  # fmt: skip
+    return live
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Where a test writes its model."""
+    return tmp_path / "new.yaml"
+
+
+def test_the_table_says_who_holds_what(relume: Relume, pool: LiveAdmin) -> None:
+    """A line a card; usable rather than nominal bytes; unknown is not zero."""
+    ran = relume("gpus", live=pool)
+    lines = [line.split() for line in ran.out.splitlines()]
+    assert lines[0] == ["NODE", "GPU", "PRODUCT", "USABLE", "A100S", "FREE", "HOLDERS"]
+    assert lines[1] == ["n1", "g0", "NVIDIA", "A100-SXM4-40GB", "39.2Gi", "1", "0", "llama-1-0"]
+    assert lines[2] == ["n1", "g1", "virtual", "-", "1", "0.5", "embed-1-0", "(0.5)"]
+    assert lines[3] == ["n2", "g2", "virtual", "-", "1", "1"]
+    assert ran.err.startswith("1.5 of 3 GPUs are free; ")
+
+
+def test_the_picture_has_a_block_a_card(relume: Relume, pool: LiveAdmin) -> None:
+    """One letter a model, eighths of a card."""
+    ran = relume("gpus", "-o", "picture", live=pool)
+    assert ran.out.splitlines() == ["n1  [BBBBBBBB] [AAAA····]", "n2  [········]", "", "A embed   B llama   · free"]
+
+
+def test_the_picture_of_many_models_stays_readable() -> None:
+    """Beyond the letters all models share a mark; a node without cards says so."""
+    holders = [{"replica": f"r{i}", "model": f"m{i:02}", "share": 0.01} for i in range(60)]
+    nodes = [{"node": "a", "cards": [{"holders": [holder]} for holder in holders]}, {"node": "b", "cards": []}]
+    lines = picture({"nodes": nodes})
+    assert lines[0].count("[") == 60
+    assert "[#·······]" in lines[0]
+    assert lines[1] == "b  no GPU"
+    assert lines[-1].endswith("# others   · free")
+
+
+def test_json_is_the_inventory(relume: Relume, pool: LiveAdmin) -> None:
+    """Fragmentation counts the free half where a whole card is typical as well as a half."""
+    answer = json.loads(relume("gpus", "-o", "json", live=pool).out)
+    assert (answer["total"], answer["free"]) == (3, 1.5)
+    assert answer["fragmentation"] == pytest.approx(0.25 / 3, abs=1e-3)
+    assert answer["nodes"][0]["cpuFree"] == 6
+    assert answer["nodes"][0]["cards"][1]["holders"] == [{"replica": "embed-1-0", "model": "embed", "share": 0.5}]
+
+
+def test_plan_says_where_it_would_go(relume: Relume, pool: LiveAdmin, model: Path) -> None:
+    """A half goes onto the card that is broken already; nothing is declared."""
+    model.write_text(MODEL.replace("RESOURCES", "{gpuFraction: 0.5, cpu: 1, memory: 1Gi}"))
+    ran = relume("plan", "-f", str(model), "-o", "json", live=pool)
+    (item,) = json.loads(ran.out)["items"]
+    assert (ran.code, ran.err) == (0, "")
+    assert (item["outcome"], item["places"], item["room"]) == ("fits", [{"node": "n1", "gpus": ["g1"]}], 3)
+    assert item["fragmentationAfter"] < item["fragmentationBefore"]
+    assert (item["victims"], item["message"], item["maxReplicas"]) == ([], "", 3)
+    assert json.loads(relume("get", "models", "-o", "json", live=pool).out) == {"items": []}
+
+
+def test_plan_says_what_is_lacking(relume: Relume, pool: LiveAdmin, model: Path) -> None:
+    """Exit code 1, in the allocator's words; and how many would fit."""
+    model.write_text(MODEL.replace("RESOURCES", "{gpus: 2, cpu: 1, memory: 1Gi}"))
+    ran = relume("plan", "-f", str(model), live=pool)
+    assert ran.code == 1
+    assert "new: 1 replica more: does not fit" in ran.out
+    assert "needs 2 GPUs" in ran.out
+    model.write_text(MODEL.replace("RESOURCES", "{gpus: 1, cpu: 1, memory: 1Gi}"))
+    ran = relume("plan", "-f", str(model), "--replicas", "2", live=pool)
+    assert (ran.code, "fewer have room" in ran.out) == (1, True)
+
+
+def test_words_of_a_fit(relume: Relume, pool: LiveAdmin, model: Path) -> None:
+    """Where, how many, and what becomes of the rest."""
+    model.write_text(MODEL.replace("RESOURCES", "{gpus: 1, cpu: 4, memory: 1Gi}"))
+    ran = relume("plan", "-f", str(model), live=pool)
+    assert ran.code == 0
+    assert "  on n2: g2" in ran.out.splitlines()
+    assert "room for 1 in all; maxReplicas is 3" in ran.out
+
+
+def test_a_wrong_document_is_refused(relume: Relume, pool: LiveAdmin, model: Path) -> None:
+    """As `apply` does."""
+    model.write_text(MODEL.replace("RESOURCES", "{gpus: -1}"))
+    assert relume("plan", "-f", str(model), live=pool).code == 1
+
+
+@pytest.mark.parametrize("arguments", [["--nodes", "x"], ["--seed", "1"], ["--generate", "x"]])
+def test_files_of_models_and_of_clusters_do_not_mix(
+    relume: Relume, model: Path, arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 2."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x").write_text("")
+    wanted = [*arguments[:1], "y"] if arguments[0] == "--generate" else arguments
+    ran = relume("plan", "-f", str(model), *wanted)
+    assert (ran.code, "does not go with -f" in ran.err) == (2, True)
+
+
+def test_no_node_yet(relume: Relume, live: LiveAdmin, model: Path) -> None:
+    """Before the adapter has reported anything: nothing, not a failure."""
+    assert json.loads(relume("gpus", "-o", "json", live=live).out)["total"] == 0
+    model.write_text(MODEL.replace("RESOURCES", "{gpus: 1, cpu: 1, memory: 1Gi}"))
+    ran = relume("plan", "-f", str(model), live=live)
+    assert (ran.code, "no node has reported" in ran.out) == (1, True)
