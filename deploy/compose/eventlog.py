@@ -13,11 +13,12 @@ from events.adapters.sqlite import SqliteEventLog
 from events.adapters.sqlite_writer import SqliteSettings
 from events.clock import Clock
 from events.log import EventLog, LogStats, LogUnavailable
+from events.work import WorkLog
 
 MISSING: Final = "the event log on Kafka needs more than is installed; install relume[kafka]"
 
 
-class OpenLog(EventLog, Protocol):
+class OpenLog(EventLog, WorkLog, Protocol):
     """What every log has besides the port."""
 
     @property

@@ -1,16 +1,18 @@
-"""The gateway as a part: the desk that leases slots, and the data port before it."""
+"""The gateway as a part: the desk that leases slots, the data port before it, and asynchronous inference beside it."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import random
 from collections.abc import Iterable, Sequence
 
 from deploy.api.ports import Reading
+from deploy.compose.eventlog import OpenLog
 from deploy.compose.part import readings
 from deploy.compose.peers import peer_settings
 from deploy.settings.settings import Settings
 from events.clock import Clock
-from events.log import EventLog
 from events.names import GatewayName
 from events.units import Bytes, Seconds
 from events.writer import EventWriter
@@ -18,12 +20,14 @@ from runtime.desk.desk import Desk, DeskSettings
 from runtime.desk.shared import SharedDesk
 from runtime.gateway.server import GatewayServer
 from runtime.gateway.settings import GatewaySettings
+from runtime.inference.office import Office
+from runtime.inference.settings import InferenceSettings
 
 
 class GatewayPart:
-    """Desk and data port of one process."""
+    """Desk, data port and asynchronous inference of one process."""
 
-    def __init__(self, settings: Settings, log: EventLog, clock: Clock, boot: str) -> None:
+    def __init__(self, settings: Settings, log: OpenLog, clock: Clock, boot: str) -> None:
         self._settings = settings
         writer = EventWriter(f"relume/gateway/{settings.node_name}", clock)
         own = DeskSettings(
@@ -36,22 +40,36 @@ class GatewayPart:
             self.desk = SharedDesk(log, clock, writer, own, peers)
         self._server = GatewayServer(self.desk, self.desk, clock, gateway_settings(settings))
         self.desk.serve(self._server)
+        self._office = Office(log, self.desk, clock, inference_settings(settings), random.Random())  # noqa: S311 - spreads retries
 
     async def start(self) -> None:
         """See `Part.start`. Raises OSError for a port that is taken."""
         await self.desk.start()
         await self._server.start()
+        self._office.start()
 
     async def wait(self) -> None:
         """See `Part.wait`."""
-        await self.desk.wait_broken()
+        watched = [asyncio.ensure_future(one) for one in (self.desk.wait_broken(), self._office.wait_broken())]
+        try:
+            done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                await one
+        finally:
+            for one in watched:
+                one.cancel()
+            await asyncio.gather(*watched, return_exceptions=True)
 
     async def stop(self, bound: Seconds) -> None:
         """Refuse those held, let running ones finish within `bound`, say that this gateway leaves."""
         async with contextlib.AsyncExitStack() as steps:  # from the last to the first, each also when another fails
             steps.push_async_callback(self.desk.close)
-            steps.push_async_callback(self._server.drain, bound)
+            steps.push_async_callback(self._finish, bound)
             steps.callback(self.desk.shut_down)
+
+    async def _finish(self, bound: Seconds) -> None:
+        """Both have the same time."""
+        await asyncio.gather(self._server.drain(bound), self._office.stop(bound))
 
     def missing(self) -> Sequence[str]:
         """See `Part.missing`."""
@@ -63,6 +81,7 @@ class GatewayPart:
         """See `Part.read`."""
         yield from readings("desk", self.desk.counts)
         yield from readings("gateway", self._server.stats())
+        yield from readings("inference", self._office.stats())
         if isinstance(self.desk, SharedDesk):
             yield from readings("sharing", self.desk.sharing_counts)
             yield from readings("peers", self.desk.peer_counts)
@@ -83,6 +102,12 @@ def gateway_settings(settings: Settings) -> GatewaySettings:
         access_log="/dev/stderr" if settings.access_log == "-" else settings.access_log,
         max_body_bytes=Bytes(settings.max_body_bytes),
     )
+
+
+def inference_settings(settings: Settings) -> InferenceSettings:
+    """Asynchronous inference's part of the settings."""
+    topics = frozenset(one.strip() for one in settings.inference_reply_topics.split(",") if one.strip())
+    return InferenceSettings(gateway=settings.node_name, reply_topics=topics)
 
 
 def url_of(tls: bool, host: str, port: int) -> str:

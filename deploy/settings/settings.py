@@ -17,7 +17,7 @@ from typing import Annotated, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from deploy.settings.events_url import EventsUrl, SqliteEvents, parse_events_url
+from deploy.settings.events_url import EventsUrl, KafkaEvents, SqliteEvents, parse_events_url
 from deploy.settings.kafka import KafkaFields
 from deploy.settings.peers import PeerFields
 from events.log import Retention
@@ -94,6 +94,9 @@ class Settings(PeerFields, KafkaFields):
     access_log: str = "-"
     """Where a JSON line for each request goes: - is standard error, a path a file, empty nowhere."""
 
+    inference_reply_topics: str = ""
+    """Kafka topics, with commas between, that asynchronous requests may name for a copy of their answer."""
+
     admin_host: str = "127.0.0.1"
     """Address of the admin port. Not a loopback one: only with a token or a client CA."""
     admin_port: Port = 8081
@@ -154,6 +157,8 @@ class Settings(PeerFields, KafkaFields):
             raise ValueError("admin_client_ca needs TLS; give admin_tls_cert and admin_tls_key too")
         if self.gateway_port == self.admin_port != 0 and self.gateway_host == self.admin_host:
             raise ValueError(f"gateway_port and admin_port are both {self.admin_port}; change one of them")
+        if self.inference_reply_topics and not isinstance(self.events_url, KafkaEvents):
+            raise ValueError("inference_reply_topics are topics of Kafka; give events as kafka://HOST:PORT, or none")
         if not is_loopback(self.admin_host) and self.admin_token_file is None and self.admin_client_ca is None:
             raise ValueError(
                 f"admin_host {self.admin_host} can be reached from outside, and whoever can apply a model can run "

@@ -27,13 +27,17 @@ class ReplicaMetrics:
 
 @event("relume.backlog.measured", Topic.METRICS)
 class BacklogMeasured:
-    """Work that waits in a queue outside: items, and how many a second have been drained lately (None: not known)."""
+    """Work that waits in a queue outside: items, and how many a second have been drained lately (None: not known).
+
+    `concurrency`: how many requests must run at once so that it is done in time (None: as many as there are items).
+    """
 
     model: str
     source: str
     items: Amount
     drain_rate: Amount | None = None
     oldest_at: At | None = None
+    concurrency: Amount | None = None
 
 
 @event("relume.signal.measured", Topic.METRICS)

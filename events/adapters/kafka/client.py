@@ -12,7 +12,8 @@ from typing import Final, TypeVar
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.cluster import ClusterMetadata
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-from kafka.errors import AuthorizationError, KafkaError, SaslAuthenticationFailedError
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.errors import AuthorizationError, KafkaError, SaslAuthenticationFailedError, UnknownBrokerIdError
 from kafka.net.compat import KafkaNetClient
 from tenacity import Retrying, retry_if_exception, stop_after_delay, stop_when_event_set, wait_exponential_jitter
 from tenacity import sleep_using_event as sleeping_with
@@ -26,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 FIRST_WAIT: Final = 0.05  # seconds before a failed call is tried again; doubled up to LONGEST_WAIT
 LONGEST_WAIT: Final = 1.0
+LONGEST: Final = 300
+"""Characters of an error of the client that are told."""
 
 _NOISY: Final = ("kafka.net", "kafka.cluster", "kafka.conn", "kafka.client", "kafka.coordinator", "kafka.consumer",
                  "kafka.producer")  # fmt: skip
@@ -102,6 +105,23 @@ class _Part:
         return None if found is None else found & self._chosen
 
 
+def make_worker(settings: KafkaSettings, group: str) -> KafkaConsumer:
+    """Connect; a member whose partitions have the same numbers in all topics (which the range assignor sees to)."""
+    ranged = {"partition_assignment_strategy": [RangePartitionAssignor]}
+    return _make(KafkaConsumer, settings.grouping(group) | ranged)
+
+
+def make_transactional(settings: KafkaSettings, name: str) -> KafkaProducer:
+    """Connect and begin: what an earlier producer of this name left open is ended, and it can write no more."""
+    producer = _make(KafkaProducer, settings.transacting(name))
+    try:
+        producer.init_transactions()
+    except BaseException:
+        producer._sender.force_close()  # noqa: SLF001 - kafka-python has no public way out of a wedged producer
+        raise
+    return producer
+
+
 def make_admin(settings: KafkaSettings) -> KafkaAdminClient:
     """Connect."""
     options = settings.common()
@@ -135,6 +155,8 @@ def passes(error: BaseException) -> bool:
     """Whether trying again may help: the brokers are away, restart, or elect. Wrong credentials do not get right."""
     if isinstance(error, AuthorizationError | SaslAuthenticationFailedError):
         return False
+    if isinstance(error, UnknownBrokerIdError):  # there is no controller just now; kafka-python takes it for a mistake
+        return True
     return isinstance(error, OSError) or (isinstance(error, KafkaError) and bool(error.retriable))
 
 
@@ -142,6 +164,8 @@ def told(settings: KafkaSettings, error: BaseException) -> str:
     """An error of the client in a sentence."""
     name = type(error).__name__
     text = str(error).removeprefix(f"{name}: ")
+    if len(text) > LONGEST:  # some name each partition there is
+        text = f"{text[:LONGEST]}…"
     said = f"; {_last_word.said}" if "bootstrap" in text and _last_word.said else ""
     if said and settings.security.mechanism is not None:
         said += "; is the password right? (brokers may just disconnect whose is not)"

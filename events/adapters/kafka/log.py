@@ -41,6 +41,7 @@ from events.adapters.kafka.settings import KafkaSettings
 from events.adapters.kafka.subscription import KafkaSubscription
 from events.adapters.kafka.tender import Tender
 from events.adapters.kafka.topics import TopicReport, check_topics, common_partitions, create_topics, problems_of
+from events.adapters.kafka.work import KafkaWork
 from events.adapters.store import Place
 from events.clock import Clock
 from events.codec import BinaryEvent, Ignored, Rejected
@@ -48,6 +49,7 @@ from events.envelope import AnyEnvelope
 from events.intake import take_in
 from events.log import LogClosed, LogCorrupt, LogStats, LogUnavailable, Position, Query, Record, Start, Subscription
 from events.payload import kind_of
+from events.work import WorkQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class KafkaLogStats(LogStats):
     """Of foreign producers, under another key or in another partition; appended again where they belong."""
     stale: int = 0
     """Strays of news that were too old to be put right."""
+    void: int = 0
+    """Strays of writers that are fenced: nothing that they could say elsewhere would be true."""
     producers_remade: int = 0
     """Producers thrown away because a delivery failed."""
     tending: int = 0
@@ -81,6 +85,7 @@ class KafkaEventLog:
         self._counters = Counters()
         self._repeated = self._remade = 0
         self._subscriptions: set[KafkaSubscription] = set()
+        self._works: set[KafkaWork] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._open = False
 
@@ -112,7 +117,7 @@ class KafkaEventLog:
         if self._tender is not None:
             await self._tender.stop()
         self._producer.stop()
-        closing = [subscription.close() for subscription in list(self._subscriptions)]
+        closing = [*(one.close() for one in list(self._subscriptions)), *(one.close() for one in list(self._works))]
         with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._producer.closed)), CLOSING + 5)
         await asyncio.gather(*closing)
@@ -165,6 +170,15 @@ class KafkaEventLog:
         plan = Plan(tuple(dict.fromkeys(map(str, topics))), self._partitions, start, group)
         return self._follow(plan, Reading(self._partitions, self._count_repeated))
 
+    def work(self, topics: Sequence[str], group: str, member: str) -> WorkQueue:
+        """See `events.work.WorkLog`."""
+        self._check_open()
+        names = (group, f"{group}/{member}")
+        work = KafkaWork(self._settings, self._admin, list(map(str, topics)), names, self._partitions)
+        work.left = self._works.discard
+        self._works.add(work)
+        return work
+
     @property
     def trouble(self) -> str:
         """Why events are not written now; empty when they are."""
@@ -192,7 +206,8 @@ class KafkaEventLog:
         counts["ignored"] += tending.opener.ignored
         return KafkaLogStats(
             **counts, repeated=self._repeated, producers_remade=self._remade,
-            strays=tending.opener.strays, stale=tending.opener.stale, tending=int(tending.begun),
+            strays=tending.opener.strays, stale=tending.opener.stale, void=tending.opener.void,
+            tending=int(tending.begun),
         )  # fmt: skip
 
     # Inside.

@@ -1,0 +1,1 @@
+"""Asynchronous inference: requests that producers put on a topic are answered when there is room."""
