@@ -15,7 +15,6 @@ from random import Random
 from typing import Final, Protocol
 
 from events.clock import Clock
-from events.envelope import AnyEnvelope
 from events.log import EventLog, LogClosed, LogUnavailable
 from events.names import Topic
 from events.types.inference import FailureReason
@@ -27,7 +26,7 @@ from runtime.core.inference.errand import Errand, State
 from runtime.inference.backlogs import EVERY, BacklogNews
 from runtime.inference.reading import read_item
 from runtime.inference.restoring import restore
-from runtime.inference.sending import Reply, Sender
+from runtime.inference.sending import Reply, Sender, Tell
 from runtime.inference.settings import GROUP, InferenceSettings
 from runtime.inference.settling import Settler
 from runtime.inference.telling import chunk
@@ -301,9 +300,7 @@ class Office:
             if route is None:
                 reply = Reply(Dead(FailureReason.UNKNOWN_MODEL, "the model was deleted"), outcome)
             else:
-                tell = None
-                if arrival.requested.stream:
-                    tell = lambda index, data: self._tell(chunk(errand, index, data, self._clock.now()))  # noqa: E731
+                tell = self._teller(errand) if arrival.requested.stream else None
                 reply = await self._sender.send(arrival, lease, route.timeouts, tell)
             outcome = reply.outcome
         finally:
@@ -325,9 +322,13 @@ class Office:
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("an asynchronous request was not carried out", exc_info=error)
 
-    async def _tell(self, event: AnyEnvelope) -> None:
-        """Parts are news: one that the log does not take is not waited for."""
-        self._log.offer(event)
+    def _teller(self, errand: Errand) -> Tell:
+        """Tells the parts of its answer. They are news: one that the log does not take is not waited for."""
+
+        async def tell(index: int, data: str) -> None:
+            self._log.offer(chunk(errand, index, data, self._clock.now()))
+
+        return tell
 
     # Time
 
