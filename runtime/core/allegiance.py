@@ -5,7 +5,7 @@ from __future__ import annotations
 from events.units import Instant
 from runtime.core.frames import Vow
 from runtime.core.members import GRANT_LIFE, VOW, Member, View
-from runtime.core.rendezvous import Owners
+from runtime.core.rendezvous import Authorities
 
 
 class Allegiance:
@@ -13,7 +13,7 @@ class Allegiance:
 
     def __init__(self, me: Member) -> None:
         self.me = me
-        self.owners: Owners | None = None
+        self.authorities: Authorities | None = None
         self._turns: dict[Member, int] = {}
         """How often we have presented ourselves to each authority over the connection that we have to it."""
         self._turn = 0
@@ -23,16 +23,16 @@ class Allegiance:
     @property
     def view(self) -> View | None:
         """Who lives, as we see it."""
-        return None if self.owners is None else self.owners.view
+        return None if self.authorities is None else self.authorities.view
 
     def change(self, view: View | None, now: Instant) -> None:
         """Who lives is another now."""
-        self.owners = None if view is None else Owners(view)
+        self.authorities = None if view is None else Authorities(view)
         self._vowed = {member: at for member, at in self._vowed.items() if at + VOW > now}
 
-    def owner(self, model: str) -> Member | None:
+    def authority_of(self, model: str) -> Member | None:
         """Whom we follow for a model."""
-        return None if self.owners is None else self.owners.of(model)
+        return None if self.authorities is None else self.authorities.of(model)
 
     def turn(self, authority: Member, now: Instant) -> int:
         """A new presentation to an authority begins: what it granted before is void."""
@@ -66,4 +66,4 @@ class Allegiance:
 
     def usable(self, authority: Member, model: str, as_of: float, now: Instant) -> bool:
         """Whether a slot that it grants us may be used: we follow it, and the grant is fresh."""
-        return self.owner(model) == authority and now - as_of <= GRANT_LIFE
+        return self.authority_of(model) == authority and now - as_of <= GRANT_LIFE

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from events.units import Instant
 from runtime.core.frames import Present, Vow
 from runtime.core.members import LOG_LEASE, VOW, Member, View
-from runtime.core.rendezvous import Owners
+from runtime.core.rendezvous import Authorities
 
 NEVER = Instant(float("-inf"))
 ALWAYS = Instant(float("inf"))
@@ -29,7 +29,7 @@ class Follower:
 
     member: Member
     turn: int
-    owners: Owners
+    authorities: Authorities
     vowed_until: Instant = NEVER
     """We may count on it until then; `NEVER` before its first vow."""
     as_of: float = 0.0
@@ -51,7 +51,7 @@ class Followers:
         self._me = me
         self._surely_dead = surely_dead
         self._followers: dict[Member, Follower] = {}
-        self._owners: Owners | None = None
+        self._authorities: Authorities | None = None
         self._own_vows: dict[Member, Instant] = {}
         self.version = 0
         """Goes up with everything that may change what may be sold."""
@@ -64,19 +64,21 @@ class Followers:
     @property
     def view(self) -> View | None:
         """Who lives, as we see it."""
-        return None if self._owners is None else self._owners.view
+        return None if self._authorities is None else self._authorities.view
 
     def get(self, member: Member) -> Follower | None:
         """A gateway that has presented itself."""
         return self._followers.get(member)
 
-    def change_view(self, owners: Owners | None, vows: tuple[tuple[Member, float], ...], now: Instant) -> list[Member]:
+    def change_view(
+        self, authorities: Authorities | None, vows: tuple[tuple[Member, float], ...], now: Instant
+    ) -> list[Member]:
         """Who lives is another now; `vows` are our own of late. Returns who is dead: followers that live no more."""
-        self._owners = owners
+        self._authorities = authorities
         self._viewed_at = now
         self._own_vows |= {member: Instant(now - age + VOW) for member, age in vows}
         self._own_vows = {member: until for member, until in self._own_vows.items() if until > now}
-        gone = [] if owners is None else [member for member in self._followers if member not in owners.view]
+        gone = [] if authorities is None else [member for member in self._followers if member not in authorities.view]
         for member in gone:
             del self._followers[member]
         self._changed()
@@ -91,19 +93,20 @@ class Followers:
         self._log_until = max(self._log_until, Instant(said_at + LOG_LEASE))
         self.until = self._until()
 
-    def present(self, member: Member, told: Present, now: Instant) -> None:
-        """A gateway follows us anew, or for other models."""
+    def present(self, member: Member, told: Present, now: Instant) -> Authorities:
+        """A gateway follows us anew, or for other models. Returns whom it follows."""
         before = self._followers.get(member)
-        made = Follower(member, told.turn, Owners(told.view))
+        made = Follower(member, told.turn, Authorities(told.view))
         made.vows = {other: Instant(now - age + VOW) for other, age in told.vows if other != self._me}
         if before is not None:
             made.vowed_until, made.as_of, made.answers = before.vowed_until, before.as_of, before.answers
-            if before.owners.view == told.view:
-                made.owners = before.owners
+            if before.authorities.view == told.view:
+                made.authorities = before.authorities
         self._followers[member] = made
         if member != self._me:
             self.vow(member, told.vow, now)
         self._changed()
+        return made.authorities
 
     def vow(self, member: Member, told: Vow, now: Instant) -> None:
         """A gateway has answered a ping."""
@@ -127,9 +130,9 @@ class Followers:
         """Whether others may have taken us for dead."""
         return now >= self.until
 
-    def owner(self, model: str) -> Member | None:
+    def authority_of(self, model: str) -> Member | None:
         """The authority of a model in our own view."""
-        return None if self._owners is None else self._owners.of(model)
+        return None if self._authorities is None else self._authorities.of(model)
 
     def stay(self, model: str) -> bool:
         """Whether all that ever followed us, and live, do so for this model: enough to go on selling.
@@ -137,7 +140,7 @@ class Followers:
         A gateway that has just come and not presented itself yet has no leases, and whoever would sell in our stead
         needs us.
         """
-        return all(follower.owners.of(model) == self._me for follower in self._followers.values())
+        return all(follower.authorities.of(model) == self._me for follower in self._followers.values())
 
     def all_here(self, model: str) -> bool:
         """Whether all gateways that live follow us for this model, and we know what they hold: enough to begin."""
@@ -145,7 +148,7 @@ class Followers:
 
     def missing(self) -> list[Member]:
         """Those that live and have not said that they follow us since our view is what it is."""
-        members = () if self._owners is None else self._owners.view.members
+        members = () if self._authorities is None else self._authorities.view.members
         return [
             member
             for member in members
@@ -156,7 +159,7 @@ class Followers:
         """The earliest instant at which we may begin to sell: until then a silent authority may still count on one of
         us. One whose process is gone for sure is not waited for."""
         latest = NEVER
-        view: View | None = None if self._owners is None else self._owners.view
+        view: View | None = None if self._authorities is None else self._authorities.view
         for vows in (self._own_vows, *(follower.vows for follower in self._followers.values())):
             for member, until in vows.items():
                 if until > latest and (view is None or member not in view) and not self._surely_dead(member):
@@ -173,7 +176,7 @@ class Followers:
 
     def _until(self) -> Instant:
         """While the log brings our beats back, or all vow. Alone we need nobody: see `Wakefulness`."""
-        members = () if self._owners is None else self._owners.view.members
+        members = () if self._authorities is None else self._authorities.view.members
         vowed = [
             NEVER if (follower := self._followers.get(member)) is None else follower.vowed_until
             for member in members

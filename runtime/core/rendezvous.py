@@ -23,7 +23,7 @@ def choose(model: str, gateways: Iterable[Member]) -> Member | None:
     return max(gateways, key=lambda member: (weight(model, member.gateway), member), default=None)
 
 
-class Owners:
+class Authorities:
     """The slot authority of each model, as somebody with this view sees it. Choices are remembered."""
 
     __slots__ = ("_chosen", "view")

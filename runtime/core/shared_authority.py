@@ -3,7 +3,7 @@
 It sells a model while every gateway that lives follows it for that model (`runtime.core.followers`). It begins when all
 have presented their leases and tickets, and then knows which slots are taken: from the authority before it, if that one
 has handed over what it knew, else by taking every slot that nobody presents for busy until the engine's count or the
-total time of a request says otherwise. docs/decisions/0015 has the argument why no slot is sold twice.
+total time of a request says otherwise. docs/decisions/0012 has the argument why no slot is sold twice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from runtime.core.frames import Ask, FromAuthority, GiveBack, Granted, Part, Pin
 from runtime.core.ledger import Poll
 from runtime.core.members import GRANT_LIFE, UNSEEN, Member
 from runtime.core.model_slots import Declared
-from runtime.core.rendezvous import Owners
+from runtime.core.rendezvous import Authorities
 from runtime.core.said import HangUp, Said, Tell
 from runtime.core.shared_model import SharedModel, Sold, Waiting
 from runtime.core.slots import ReplicaSlots
@@ -95,15 +95,17 @@ class SharedAuthority:
 
     # Who lives, and what they present
 
-    def change_view(self, owners: Owners | None, vows: tuple[tuple[Member, float], ...], now: Instant) -> None:
+    def change_view(
+        self, authorities: Authorities | None, vows: tuple[tuple[Member, float], ...], now: Instant
+    ) -> None:
         """Who lives is another now. Leases of the dead settle, tickets of the dead are gone."""
         self._notice(now)
         before = self.followers.view
-        after = before if owners is None else owners.view
+        after = before if authorities is None else authorities.view
         silent = () if before is None or after is None else (it for it in before.members if it not in after)
         if before is None or any(not self._surely_dead(member) for member in silent):
             self._late_grants_until = Instant(now + GRANT_LIFE)
-        for member in self.followers.change_view(owners, vows, now):
+        for member in self.followers.change_view(authorities, vows, now):
             self._out.append(HangUp(member))
             self._bury(member, now)
         self.ping(now)
@@ -127,13 +129,12 @@ class SharedAuthority:
     def present(self, member: Member, told: Present, now: Instant) -> None:
         """A gateway follows us: these are its leases and tickets of our models, and there are no others."""
         self._notice(now)
-        self.followers.present(member, told, now)
-        owners = self._owners_of(member)
+        authorities = self.followers.present(member, told, now)
         for model in self._models.values():
-            model.claims.pop(member, None)
+            model.hand_overs.pop(member, None)
             model.drop_all(member)
             mine = [it.name for it in model.sold.values() if it.holder == member and not it.ended]
-            if mine and owners.of(model.name) == self._me:
+            if mine and authorities.of(model.name) == self._me:
                 for name in mine:
                     model.remove(name)
         for part in told.parts:
@@ -285,7 +286,7 @@ class SharedAuthority:
         """Whether a model may be sold, now that something has changed."""
         model.version = self.followers.version
         followers = self.followers
-        mine = followers.owner(model.name) == self._me and model.slots.declared is not None
+        mine = followers.authority_of(model.name) == self._me and model.slots.declared is not None
         if not mine or followers.lapsed(now) or not followers.stay(model.name):
             self._stop(model)
         elif model.known:
@@ -308,8 +309,8 @@ class SharedAuthority:
     def _begin(self, model: SharedModel, now: Instant) -> None:
         """A term begins: all gateways have presented themselves. Find out which slots nobody speaks for."""
         self.begun += 1
-        if len(model.claims) == 1:
-            (rows,) = model.claims.values()
+        if len(model.hand_overs) == 1:
+            (rows,) = model.hand_overs.values()
             for row in rows:
                 if row.name not in model.sold and not self._speaks_for_itself(row.holder):
                     since = now if self._surely_dead(row.holder) else Instant(now + GRANT_LIFE)
@@ -317,7 +318,7 @@ class SharedAuthority:
         else:
             self._take_for_busy(model, list(model.slots.replicas.values()), now)
             model.suspect_until = Instant(now + UNSEEN)
-        model.claims.clear()
+        model.hand_overs.clear()
         model.known = True
 
     def _start(self, model: SharedModel, now: Instant) -> None:
@@ -371,7 +372,7 @@ class SharedAuthority:
     def _take_part(self, member: Member, part: Part, now: Instant) -> None:
         model = self._known(ModelName(part.model))
         if part.sold is not None and not model.known:
-            model.claims[member] = model.claims.get(member, ()) + part.sold
+            model.hand_overs[member] = model.hand_overs.get(member, ()) + part.sold
         for row in part.leases:
             sold = model.enter(self._next(), row, member, now)
             if sold.at is not None:
@@ -482,11 +483,6 @@ class SharedAuthority:
     def _turn(self, member: Member) -> int:
         follower = self.followers.get(member)
         return 0 if follower is None else follower.turn
-
-    def _owners_of(self, member: Member) -> Owners:
-        follower = self.followers.get(member)
-        assert follower is not None
-        return follower.owners
 
     def _next(self) -> int:
         self._last += 1

@@ -55,7 +55,7 @@ class Sold:
 class SharedModel:
     """Tickets and leases of one model, of all gateways."""
 
-    __slots__ = ("claims", "known", "selling", "slots", "sold", "suspect_until", "tickets", "version")
+    __slots__ = ("hand_overs", "known", "selling", "slots", "sold", "suspect_until", "tickets", "version")
 
     def __init__(self, name: ModelName, budget: HoldBudget) -> None:
         self.slots = ModelSlots(name, budget)
@@ -63,7 +63,7 @@ class SharedModel:
         """By gateway and request; while slots are sold they stand in `slots.queue` too."""
         self.sold: dict[str, Sold] = {}
         """By name."""
-        self.claims: dict[Member, tuple[Row, ...]] = {}
+        self.hand_overs: dict[Member, tuple[Row, ...]] = {}
         """What gateways that were the authority until now know, until one is believed."""
         self.known = False
         """Whether every slot that may be busy is known to be."""

@@ -33,7 +33,7 @@ from runtime.core.ledger import Poll
 from runtime.core.members import UNSEEN, Member, View
 from runtime.core.membership import Membership
 from runtime.core.model_slots import Declared
-from runtime.core.rendezvous import Owners
+from runtime.core.rendezvous import Authorities
 from runtime.core.said import Effect, HangUp, Said, Say, Tell
 from runtime.core.shared_authority import SharedAuthority
 from runtime.ports import Ending, Lease, Outcome, Refusal, RefusalCode, TicketRequest
@@ -51,7 +51,7 @@ class _Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class _Claim:
+class _HandOver:
     """What we knew of a model when we ceased to be its authority."""
 
     rows: tuple[Row, ...]
@@ -74,7 +74,7 @@ class Sharing:
         self._asked: dict[str, str] = {}
         """Requests whose tickets their authorities have, and their models."""
         self._ended: dict[str, _Ended] = {}
-        self._claims: dict[str, _Claim] = {}
+        self._hand_overs: dict[str, _HandOver] = {}
         """What the next authorities of models have yet to be told."""
         self._ping_at = Instant(0.0)
 
@@ -212,16 +212,16 @@ class Sharing:
         view = self.membership.view(now)
         if view == self.allegiance.view:
             return
-        before, after = self.allegiance.owners, None if view is None else Owners(view)
-        self._claims = {name: claim for name, claim in self._claims.items() if now - claim.at < UNSEEN}
+        before, after = self.allegiance.authorities, None if view is None else Authorities(view)
+        self._hand_overs = {name: it for name, it in self._hand_overs.items() if now - it.at < UNSEEN}
         for name in self.authority.names() if before is not None else ():
             if before is not None and before.of(name) == self.me and (after is None or after.of(name) != self.me):
                 rows = self.authority.hand_over(name, now)
                 if rows is not None:
-                    self._claims[name] = _Claim(rows, now)
+                    self._hand_overs[name] = _HandOver(rows, now)
         self.allegiance.change(view, now)
         self._asked.clear()
-        self.authority.change_view(self.allegiance.owners, self.allegiance.vows(now), now)
+        self.authority.change_view(self.allegiance.authorities, self.allegiance.vows(now), now)
         if view is not None:
             self._present_all(view, now)
         self._work(now)
@@ -242,7 +242,7 @@ class Sharing:
         turn = self.allegiance.turn(authority, now)
         for name, part in parts.items():
             if part.sold is not None:
-                self._claims.pop(name, None)
+                self._hand_overs.pop(name, None)
             for asked in part.tickets:
                 self._asked[asked.request] = name
         vow = Vow(self._pinged.get(authority, 0.0), now)
@@ -253,7 +253,7 @@ class Sharing:
             self._effects.append(Say(authority, told))
 
     def _everything(self, now: Instant) -> dict[Member, dict[str, Part]]:
-        """Our leases, tickets and claims, by authority and model."""
+        """Our leases, our tickets and what we hand over, by authority and model."""
         leases: dict[str, list[Row]] = {}
         tickets: dict[str, list[Ask]] = {}
         for held in self.holder.all_held():
@@ -265,11 +265,11 @@ class Sharing:
         for asked in self.holder.asks(now):
             tickets.setdefault(asked.model, []).append(asked)
         found: dict[Member, dict[str, Part]] = {}
-        for model in {**leases, **tickets, **self._claims}:
-            owner = self.allegiance.owner(model)
+        for model in {**leases, **tickets, **self._hand_overs}:
+            owner = self.allegiance.authority_of(model)
             if owner is not None:
-                claim = self._claims.get(model)
-                sold = None if claim is None or now - claim.at >= UNSEEN else claim.rows
+                handed = self._hand_overs.get(model)
+                sold = None if handed is None or now - handed.at >= UNSEEN else handed.rows
                 part = Part(model, tuple(leases.get(model, ())), tuple(tickets.get(model, ())), sold)
                 found.setdefault(owner, {})[model] = part
         return found
@@ -278,14 +278,14 @@ class Sharing:
         return Row(held.name, self.me, held.replica, held.life, max(0.0, now - held.granted_at), left)
 
     def _ask(self, asked: Ask, now: Instant) -> None:
-        owner = self.allegiance.owner(asked.model)
+        owner = self.allegiance.authority_of(asked.model)
         if owner is not None and self.allegiance.presented(owner):
             self._asked[asked.request] = asked.model
             self._say(asked.model, asked, now)
 
     def _say(self, model: str, frame: Ask | Leave | GiveBack, now: Instant) -> None:
         """Tell the authority of a model; one that does not know us yet is presented with what is then."""
-        owner = self.allegiance.owner(model)
+        owner = self.allegiance.authority_of(model)
         if owner is None or not self.allegiance.presented(owner):
             return
         if owner != self.me:

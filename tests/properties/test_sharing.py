@@ -41,7 +41,7 @@ class Walk:
             self.net.leave(self.rng.choice(sorted(self.net.nodes)))
 
     def start(self) -> None:
-        """A gateway starts, in a world in which it can see the others (docs/decisions/0015 says what it relies on)."""
+        """A gateway starts, in a world in which it can see the others (docs/decisions/0012 says what it relies on)."""
         missing = [name for name in NAMES if name not in self.net.nodes]
         if missing and not self.net.logless and not self.net.cut:
             self.net.start(self.rng.choice(missing))
@@ -119,7 +119,7 @@ def test_order_is_kept_when_the_authority_is_killed(seed: int) -> None:
             net.ask(node, rng.choice(CALLERS), length=rng.uniform(0.05, 0.3))
             net.run(0.05)  # longer than any message takes
         if round_ == 1:
-            owner = net.nodes["a"].sharing.allegiance.owner(MODEL) if "a" in net.nodes else None
+            owner = net.nodes["a"].sharing.allegiance.authority_of(MODEL) if "a" in net.nodes else None
             if owner is not None:
                 net.kill(owner.gateway)
     net.run(60.0)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.core.members import Member, View
-from runtime.core.rendezvous import Owners, choose, weight
+from runtime.core.rendezvous import Authorities, choose, weight
 
 NAMES = st.lists(st.from_regex(r"[a-z0-9-]{1,12}", fullmatch=True), min_size=1, max_size=8, unique=True)
 MODELS = [f"model-{index}" for index in range(300)]
@@ -54,5 +54,5 @@ def test_models_are_spread_evenly() -> None:
 def test_leaving_gateways_take_nothing() -> None:
     """And when all leave, nobody is an authority."""
     a, b = members(["a", "b"])
-    assert Owners(View((a,), (b,))).of("llama") == a
-    assert Owners(View((), (a, b))).of("llama") is None
+    assert Authorities(View((a,), (b,))).of("llama") == a
+    assert Authorities(View((), (a, b))).of("llama") is None

@@ -55,7 +55,7 @@ class Gateway:
     @property
     def owner(self) -> str:
         """Whom it follows for MODEL."""
-        owner = self.desk._sharing.allegiance.owner(MODEL)
+        owner = self.desk._sharing.allegiance.authority_of(MODEL)
         return "" if owner is None else owner.gateway
 
     @property
@@ -77,8 +77,8 @@ class Several:
     async def start(self, name: str, peers: PeerSettings = PEERS) -> Gateway:
         """A gateway, started."""
         made = Gateway(self, name, peers)
-        self.gateways[name] = made
         await made.start()
+        self.gateways[name] = made
         return made
 
     async def append(self, *data: object) -> None:
@@ -93,10 +93,10 @@ class Several:
         return self._agreed()
 
     def _agreed(self) -> str:
-        owners = {gateway.owner for gateway in self.gateways.values()}
-        if len(owners) != 1:
+        authorities = {gateway.owner for gateway in self.gateways.values()}
+        if len(authorities) != 1:
             return ""
-        (owner,) = owners
+        (owner,) = authorities
         return owner if owner in self.gateways and self.gateways[owner].sells else ""
 
 
