@@ -73,13 +73,26 @@ class Chooser:
         if self.policy is Policy.RANDOM:
             return self._any(task, draw)
         scored = self._scored(task)
-        score = scored.score if costs is None else np.where(scored.score < WORST, scored.score + costs, WORST)
+        score = (
+            scored.score
+            if costs is None
+            else np.where(scored.score < WORST, scored.score + costs * self._per_card() // MILLI, WORST)
+        )
         least = int(score.min(initial=WORST))
         if least == WORST:
             return None
         able = np.nonzero(score == least)[0]
         row = int(able[np.argmin(self._left(able))])
         return spot_at(self.space, task, row, int(scored.column[row]))
+
+    def _per_card(self) -> int:
+        """What a whole card's cost is in the policy's scores. (FGD's steps are 25 a card where nothing changes.)"""
+        per_card = {
+            Policy.RELUME: LEFT_PARTS * CPU_PER_CARD * MILLI * self.fragmentation.scale,
+            Policy.FGD: 25,
+            Policy.BESTFIT: CPU_PER_CARD * MILLI * (MILLI + 1),
+        }
+        return per_card.get(self.policy, 0)
 
     def _left(self, rows: Ints) -> Ints:
         return np.asarray(self.space.cpu[rows] + CPU_PER_CARD * self.space.free[rows].sum(axis=1))

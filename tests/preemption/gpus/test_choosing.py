@@ -14,7 +14,7 @@ from preemption.adapters.submitting import saturating
 from preemption.core.gpus.choosing import Chooser, Policy
 from preemption.core.gpus.mix import Fragmentation, Mix, typical
 from preemption.core.gpus.replay import Filled, fill
-from preemption.core.gpus.shapes import NodeSpec, Task
+from preemption.core.gpus.shapes import NodeSpec, Spot, Task
 from preemption.core.gpus.space import Space
 from tests.support import gpus, plain_fgd
 from tests.support.gpus import node, task
@@ -136,12 +136,11 @@ def test_heavy_work_goes_where_cores_are() -> None:
     assert (light.node, heavy.node) == (0, 1)
 
 
-def test_costs_decide_between_equals() -> None:
+@pytest.mark.parametrize("policy", [Policy.RELUME, Policy.FGD, Policy.BESTFIT])
+def test_costs_decide_between_equals(policy: Policy) -> None:
     """A node whose weights are cold is taken only when it is better by more than what warming costs."""
-    space = Space([node("a"), node("b")])
-    chooser = Chooser(space, Policy.FGD, Mix((task(),), (1,)))
-    cold = np.array([10, 0])
-    first, warm = chooser.choose(task()), chooser.choose(task(), costs=cold)
-    assert first is not None
-    assert warm is not None
-    assert (first.node, warm.node) == (0, 1)
+    space = Space([node("a", cards=8), node("b", cards=8)])
+    space.take(task(), Spot(0, (0,), 1000))
+    chooser = Chooser(space, policy, Mix((task(),), (1,)))
+    picked = [chooser.choose(task(), costs=None if cold is None else np.array([cold, 0])) for cold in (None, 5, 2000)]
+    assert [spot.node if spot else None for spot in picked] == [0, 0, 1]
