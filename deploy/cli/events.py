@@ -1,4 +1,4 @@
-"""`relume events` and `relume dead-letters`."""
+"""`relume events`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from deploy.cli.commands import Lazy, LazyGroup, command
 from deploy.cli.connection import Connection
 from deploy.cli.failing import Refused
 from deploy.cli.options import complete_models, output, talking
-from deploy.cli.output import age, show_json, show_table
 
 CUT: Final = "relume.stream.cut.v1"
 """The type of the last word of a stream that the server ends; it stands in no log."""
@@ -22,9 +21,6 @@ SUMMARY: Final = 120
 
 _IN_SUBJECT: Final = frozenset({"model", "replica", "revision", "uid", "at"})
 """Fields that a line for people leaves out: the subject and the time say them already."""
-
-LETTERS: Final = 10_000
-"""Most dead letters of one list."""
 
 events = LazyGroup(
     name="events",
@@ -39,13 +35,6 @@ events = LazyGroup(
         "relume events produce activation.requested --model llama",
         "relume events stats",
     ),
-)
-
-dead_letters = LazyGroup(
-    name="dead-letters",
-    help="Events that could not be read.",
-    lazy={"list": Lazy("deploy.cli.events:list_letters", "List them, newest first.")},
-    examples=("relume dead-letters list",),
 )
 
 
@@ -76,22 +65,6 @@ def tail(  # noqa: PLR0913 - one parameter an option
         if CUT in text and (event := json.loads(text)).get("type") == CUT:
             raise Refused("the stream was ended by relume", why=event["data"]["reason"], remedy="follow again")
         click.echo(text if output == "json" else _sentence(json.loads(text)))
-
-
-@command("list", ("relume dead-letters list", "relume dead-letters list -o json --limit 1000"))
-@click.option("--limit", type=click.IntRange(1, LETTERS), default=100, show_default=True, help="The newest so many.")
-@output("table", "json")
-@talking
-def list_letters(connection: Connection, limit: int, output: str) -> None:
-    """List events that could not be read, newest first, with the reason."""
-    answer = connection.get("/v1alpha1/dead-letters", {"limit": limit})
-    if output == "json":
-        show_json(answer)
-    elif not answer["items"]:
-        click.echo("no dead letters", err=True)
-    else:
-        rows = [[age(one["at"]), one["topic"], one["type"] or "-", one["reason"]] for one in answer["items"]]
-        show_table(("AGO", "TOPIC", "TYPE", "REASON"), rows)
 
 
 def _sentence(event: dict[str, Any]) -> str:

@@ -88,7 +88,7 @@ def produce(  # noqa: PLR0913 - one parameter an option
     lines = _lines(file) if file is not None else iter([(0, _one(str(kind), model, data, ident))])
     count = 0
     ids: list[str] = []
-    with _way(connection, given, dry_run) as send:
+    with way(connection, given, dry_run) as send:
         while batch := list(islice(lines, BATCH)):
             envelopes = [_checked(number, event, source, count) for number, event in batch]
             send(envelopes)
@@ -160,7 +160,7 @@ def _checked(number: int, event: object, source: str, sent: int) -> AnyEnvelope:
 
 
 @contextmanager
-def _way(connection: Connection, given: dict[str, str | None], dry_run: bool) -> Iterator[Send]:
+def way(connection: Connection, given: dict[str, str | None], dry_run: bool) -> Iterator[Send]:
     """How checked events are sent."""
     if dry_run:
         yield lambda _: None

@@ -1,0 +1,219 @@
+"""The consumer's thread of a member that does work: partitions come and go, records go to the loop.
+
+A rebalance takes all partitions away and gives some back. Those that are given back by the very next generation were
+nobody else's meanwhile: they are kept as they are. All others are new, and begin at their mark. One that comes back
+after it was another's begins with a new consumer: the old one might still give records that it fetched before.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Final
+
+from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError, KafkaTimeoutError
+from kafka.structs import MemberState
+
+from events.adapters.kafka.client import make_worker, passes, told
+from events.adapters.kafka.settings import KafkaSettings
+from events.adapters.kafka.work_reading import from_text, read_work
+from events.adapters.store import Place
+from events.clock import SystemClock
+from events.log import LogUnavailable
+from events.work import Assigned, Mark, WorkBatch, WorkItem
+
+logger = logging.getLogger(__name__)
+
+TURN: Final = 50
+"""Milliseconds of one poll: so long may a place that is held no more wait."""
+
+BATCH: Final = 256
+WAITING: Final = 2048
+"""Records that wait for the loop; beyond, nothing is polled for."""
+
+JOINING: Final = 20.0
+"""Seconds that joining may take: a dead member is waited for as long as its session (10 s). Then the member leaves and
+joins anew: kafka-python 3.0.12 may stay out when the brokers do not know it any more."""
+
+PAUSE: Final = 0.5
+"""Seconds before a session that broke is begun anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What this member may commit for: its places with their terms, and what proves it (kafka-python's metadata of the
+    group's generation)."""
+
+    terms: Mapping[Place, int]
+    metadata: object = None
+
+
+class _BackAgain(Exception):
+    """A place came back that this consumer had before."""
+
+
+class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
+    """Only counts: it is called in the client's IO thread, where waiting would stop the heartbeats."""
+
+    def __init__(self) -> None:
+        self.assignments: deque[frozenset[Place]] = deque()
+
+    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        self.assignments.append(frozenset((one.topic, one.partition) for one in assigned))
+
+    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        del revoked  # whether they are gone, the next assignment says
+
+
+class WorkMember:
+    """Started once. `hold` and `stop` are called by the loop; `deliver` is called in the thread."""
+
+    def __init__(
+        self, settings: KafkaSettings, group: str, partitions: Mapping[str, int], deliver: Callable[[WorkBatch], None]
+    ) -> None:
+        self._settings = settings
+        self._group = group
+        self._partitions = partitions
+        self._deliver = deliver
+        self._clock = SystemClock()
+        self._stopping = threading.Event()
+        self._hold: frozenset[Place] = frozenset()
+        self._taken = threading.Semaphore(0)
+        self._waiting = 0
+        self._terms = 0
+        self.held = Held({})
+        """Replaced whole; the transactions' thread reads it."""
+        self.behind: Mapping[Place, int] = {}
+        self.ended: Future[None] = Future()
+        self.ended.set_running_or_notify_cancel()
+        self._thread = threading.Thread(target=self._run, name="relume-kafka-work", daemon=True)
+
+    def start(self) -> None:
+        """Join the group."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Leave it; see `ended`."""
+        self._stopping.set()
+
+    def hold(self, places: frozenset[Place]) -> None:
+        """Deliver nothing of these."""
+        self._hold = places
+
+    def taken(self, count: int) -> None:
+        """So many records were taken by the loop."""
+        self._taken.release(count)
+
+    # In the thread.
+
+    def _run(self) -> None:
+        error: Exception | None = None
+        try:
+            while not self._stopping.is_set() and error is None:
+                try:
+                    self._session()
+                except _BackAgain:
+                    continue
+                except (KafkaError, OSError) as failed:
+                    logger.warning("work stands still: %s", told(self._settings, failed))
+                    error = None if passes(failed) else LogUnavailable(told(self._settings, failed))
+                    self._stopping.wait(PAUSE)
+        finally:
+            self._go(self.held.terms)
+            self.ended.set_result(None) if error is None else self.ended.set_exception(error)
+
+    def _session(self) -> None:
+        listener = _Listener()
+        consumer = make_worker(self._settings, self._group)
+        generation, stable_at = -1, self._clock.now()
+        had: set[Place] = set()
+        try:
+            for topic in self._partitions:
+                if not consumer.partitions_for_topic(topic):
+                    raise KafkaTimeoutError(f"the brokers do not tell the partitions of {topic}")
+            consumer.subscribe(list(self._partitions), listener=listener)
+            while not self._stopping.is_set():
+                self._pause(consumer)
+                polled = consumer.poll(timeout_ms=TURN, max_records=BATCH)
+                if listener.assignments:
+                    generation = self._rebalance(consumer, listener, generation, had)
+                self._hand_over(consumer, polled)
+                if consumer.group_metadata().state == MemberState.STABLE:
+                    stable_at = self._clock.now()
+                elif self._clock.now() - stable_at > JOINING:
+                    raise KafkaTimeoutError(f"not a stable member of {self._group} for {JOINING:.0f} s")
+        finally:
+            self._go(self.held.terms)
+            consumer.close(autocommit=False, timeout_ms=2000)
+
+    def _pause(self, consumer: KafkaConsumer) -> None:
+        while self._taken.acquire(blocking=False):
+            self._waiting -= 1
+        full = self._waiting >= WAITING
+        wanted = {one for one in consumer.assignment() if full or (one.topic, one.partition) in self._hold}
+        paused = set(consumer.paused())
+        if wanted - paused:
+            consumer.pause(*(wanted - paused))
+        if paused - wanted:
+            consumer.resume(*(paused - wanted))
+
+    def _rebalance(self, consumer: KafkaConsumer, listener: _Listener, generation: int, had: set[Place]) -> int:
+        """What came and what went; the generation that says so."""
+        places: frozenset[Place] = frozenset()
+        while listener.assignments:
+            places = listener.assignments.popleft()
+        metadata = consumer.group_metadata()
+        before = self.held.terms
+        kept = {place: term for place, term in before.items() if place in places}
+        if metadata.generation_id != generation + 1:  # somebody else may have had them in between
+            kept = {}
+        if had & (places - set(kept)):
+            raise _BackAgain
+        had |= places
+        marks = {place: self._mark(consumer, place) for place in places - set(kept)}
+        came = []
+        for place, mark in sorted(marks.items()):
+            self._terms += 1
+            kept[place] = self._terms
+            came.append(Assigned(place, mark, self._terms))
+        gone = tuple(place for place in before if kept.get(place) != before[place])
+        self.held = Held(dict(kept), metadata)
+        self._deliver(WorkBatch(revoked=gone, assigned=tuple(came)))
+        return int(metadata.generation_id)
+
+    def _mark(self, consumer: KafkaConsumer, place: Place) -> Mark:
+        """Where the work goes on; the beginning when none was done. Transactions under way are waited for."""
+        partition = TopicPartition(*place)
+        bound = round(self._settings.request_timeout * 1000)
+        found = consumer.committed(partition, metadata=True, timeout_ms=bound)
+        first = consumer.beginning_offsets([partition], timeout_ms=bound)[partition]
+        if found is None or found.offset < 0:
+            return Mark(first)
+        mark = from_text(found.offset, found.metadata)
+        return mark if mark.next_offset >= first else Mark(first, tuple(at for at in mark.done if at >= first))
+
+    def _go(self, terms: Mapping[Place, int]) -> None:
+        if terms:
+            self.held = Held({})
+            self._deliver(WorkBatch(revoked=tuple(terms)))
+
+    def _hand_over(self, consumer: KafkaConsumer, polled: Mapping[TopicPartition, Sequence[object]]) -> None:
+        items: list[WorkItem] = []
+        for partition, raws in polled.items():
+            if (partition.topic, partition.partition) in self.held.terms:
+                items += [read_work(raw, self._partitions) for raw in raws]  # type: ignore[arg-type]  # see RawRecord
+        self.behind = {place: self._behind(consumer, place) for place in self.held.terms}
+        if items:
+            self._waiting += len(items)
+            self._deliver(WorkBatch(tuple(items)))
+
+    def _behind(self, consumer: KafkaConsumer, place: Place) -> int:
+        partition = TopicPartition(*place)
+        end = consumer.highwater(partition)
+        position = consumer.position(partition, timeout_ms=0) if end is not None else None
+        return 0 if end is None or position is None else max(0, end - position)
