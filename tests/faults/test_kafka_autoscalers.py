@@ -10,11 +10,18 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
+from kafka import KafkaProducer
 
 from events.clock import SystemClock
+from events.codec import to_binary
+from events.partitions import partition_of
+from events.payload import kind_of
+from events.types.decisions import OwnershipTaken
+from events.types.requests import ActivationRequested
+from events.writer import EventWriter
 from tests.support.fleet import MOST, PARTITIONS, Fleet, fleet
 from tests.support.kafka_broker import Broker, shared_broker
-from tests.support.kafka_logs import LEAKS, collect_leaks, wipe
+from tests.support.kafka_logs import LEAKS, collect_leaks, kafka_log, wipe
 
 pytestmark = [pytest.mark.needs("kafka"), pytest.mark.slow, *LEAKS]
 
@@ -113,3 +120,25 @@ async def test_members_come_and_go_every_few_seconds(broker: Broker) -> None:
         made.load = dict.fromkeys(MODELS, SPIKE)
         await made.until(lambda: all(made.judge.newest(model) == MOST for model in MODELS), "owners for all")
         print(f"\nrefused: {made.judge.owners.refused}; taken: {sum(map(len, made.judge.taken_at.values()))}")  # noqa: T201 - for people
+
+
+async def test_strays_reach_the_owner(broker: Broker) -> None:
+    """A foreign producer with another partitioner asks for replicas of every model, always in a wrong partition:
+    the owner of the right one hears of it, and nothing that says who owns what moves with it."""
+    async with fleet(broker, MODELS) as made, kafka_log(broker, partitions=PARTITIONS) as tender:
+        await begun(made, 2)
+        await made.until(lambda: tender.tends, "somebody who tends")
+        epochs = {partition: len(taken) for partition, taken in made.judge.taken_at.items()}
+        producer = KafkaProducer(bootstrap_servers=broker.address)
+        writer = EventWriter("acme", SystemClock())
+        events = [writer.envelope(ActivationRequested(model=model, replicas=3)) for model in MODELS]
+        events.append(writer.envelope(OwnershipTaken(partition=0, owner="nobody")))
+        for event in events:
+            raw = to_binary(event)
+            wrong = (partition_of(event.key, PARTITIONS) + 1) % PARTITIONS
+            topic = str(kind_of(event.data).topic)
+            producer.send(topic, raw.data, key=raw.key, headers=list(raw.headers), partition=wrong)
+        producer.close()
+        await made.until(lambda: all(made.judge.newest(model) == 3 for model in MODELS), "what was asked for")
+        assert (tender.stats().strays, tender.stats().void) == (len(MODELS), 1)
+        assert {partition: len(taken) for partition, taken in made.judge.taken_at.items()} == epochs
