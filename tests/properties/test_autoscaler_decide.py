@@ -52,6 +52,7 @@ demands = st.builds(
     last_active_at=maybe(st.floats(T0 - 1000, T0)),
     silent=st.integers(0, 2),
     signal=st.sampled_from([0.0, 0.0, 0.4, 3.0]),
+    signal_recent=st.sampled_from([0.0, 0.0, 0.4, 5.0]),
     stale_signals=st.sampled_from([0, 0, 1]),
     earliest_deadline=maybe(instants()),
 )

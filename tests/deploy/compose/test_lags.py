@@ -22,6 +22,7 @@ from events.clock import SystemClock
 from tests.autoscaler.test_lag import POLICY
 from tests.support.kafka_broker import Broker, shared_broker
 from tests.support.kafka_logs import LEAKS, collect_leaks, commit, wipe
+from tests.support.kafka_secured import secured_broker
 
 pytestmark = [pytest.mark.needs("kafka"), pytest.mark.slow, *LEAKS]
 
@@ -160,6 +161,34 @@ async def test_clusters_by_name(cluster: Cluster, tmp_path: Path) -> None:
     with pytest.raises(LagUnknown, match="not on Kafka"):
         await lags.look(ORDERS)
     lags.close()
+
+
+async def test_a_cluster_that_wants_a_password(tmp_path: Path) -> None:
+    """TLS and SASL by the file's word; a wrong password is unknown, with a reason and without the password."""
+    with secured_broker(tmp_path) as secured:
+        for word in ("right", "hush-hush"):
+            (tmp_path / word).write_text(word + "\n", encoding="utf-8")
+        named = "".join(
+            f"{word}: {{servers: ['{secured.sasl}'], security: sasl_ssl, tlsCa: {secured.ca}, username: me, "
+            f"saslMechanism: SCRAM-SHA-512, passwordFile: {tmp_path / word}}}\n"
+            for word in ("right", "hush-hush")
+        )
+        named += (
+            f"certified: {{servers: ['{secured.mutual}'], security: ssl, tlsCa: {secured.ca}, "
+            f"tlsCert: {secured.certificate}, tlsKey: {secured.key}}}\n"
+        )
+        file = tmp_path / "clusters.yaml"
+        file.write_text(named, encoding="utf-8")
+        lags = KafkaLags(Settings(kafka_clusters=file), SystemClock())
+        for cluster in ("right", "certified"):
+            with pytest.raises(LagUnknown, match="there is no topic orders"):
+                await looked(lags, replace(ORDERS, cluster=cluster))
+        with pytest.raises(LagUnknown) as caught:
+            await lags.look(replace(ORDERS, cluster="hush-hush"))
+        assert "is the password right?" in str(caught.value)
+        assert "hush" not in str(caught.value)
+        lags.close()
+    collect_leaks()
 
 
 @pytest.mark.parametrize(
