@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from autoscaler.core.forecast.features import CASES, COUNT, Around, features
 from autoscaler.core.forecast.history import pushed
+from autoscaler.core.forecast.mixture import LEAST_ATTENTION, LIKELY, SHARPNESS
 from deploy.simulation.minutes import read_azure_functions
 
 PRIOR: Final = Path(__file__).parents[2] / "autoscaler" / "core" / "forecast" / "prior.py"
@@ -81,7 +82,8 @@ def learned(from_these: Lessons) -> Prior:
             rows = order[begin : begin + BATCH]
             cases, some = from_these.cases[rows], seen[rows]
             odds = np.clip((some * (common + own[cases])).sum(axis=1), -12.0, 12.0)
-            slopes = (1.0 / (1.0 + np.exp(-odds)) - from_these.happened[rows])[:, None] * some
+            said = 1.0 / (1.0 + np.exp(-odds))
+            slopes = ((said - from_these.happened[rows]) * _attention(said))[:, None] * some
             step = slopes.mean(axis=0) + SHRINKING * common
             common_moved += step * step
             common -= RATE * step / np.sqrt(common_moved)
@@ -91,6 +93,11 @@ def learned(from_these: Lessons) -> Prior:
             own_moved += steps * steps
             own -= RATE * steps / np.sqrt(own_moved)
     return Prior(mean, scale, common + own)
+
+
+def _attention(said: Floats) -> Floats:
+    """As the forecast learns itself."""
+    return 1.0 / (1.0 + np.exp((said - LIKELY) / SHARPNESS)) + LEAST_ATTENTION
 
 
 def source(prior: Prior) -> str:
