@@ -15,6 +15,7 @@ from random import Random
 from typing import Final, Protocol
 
 from events.clock import Clock
+from events.codec import Unencodable
 from events.log import EventLog, LogClosed, LogUnavailable
 from events.names import Topic
 from events.types.inference import FailureReason
@@ -323,10 +324,15 @@ class Office:
             logger.error("an asynchronous request was not carried out", exc_info=error)
 
     def _teller(self, errand: Errand) -> Tell:
-        """Tells the parts of its answer. They are news: one that the log does not take is not waited for."""
+        """Tells the parts of its answer, in order, before the answer itself. The answer has them all, so a log that
+        does not take them delays nothing."""
 
-        async def tell(index: int, data: str) -> None:
-            self._log.offer(chunk(errand, index, data, self._clock.now()))
+        async def tell(first: int, parts: list[str]) -> None:
+            now = self._clock.now()
+            try:
+                await self._log.append([chunk(errand, first + at, part, now) for at, part in enumerate(parts)])
+            except (LogUnavailable, Unencodable) as error:
+                logger.warning("parts of an answer were not told: %s", error)
 
         return tell
 

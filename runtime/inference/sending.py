@@ -24,8 +24,8 @@ _PIECE: Final = 64 * 1024
 _TRANSIENT: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses after which another attempt may fare better; OpenAI's clients try again after the same (and all 5xx)."""
 
-Tell = Callable[[int, str], Awaitable[None]]
-"""Told each part of a streamed answer, with its index."""
+Tell = Callable[[int, list[str]], Awaitable[None]]
+"""Told parts of a streamed answer, with the index of the first of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +112,10 @@ class Sender:
             if tell is None:
                 continue
             *lines, rest = (rest + decoder.decode(piece)).split("\n")
-            for line in lines:
-                if line.startswith("data:"):
-                    await tell(told, line[5:].strip())
-                    told += 1
+            parts = [line[5:].strip() for line in lines if line.startswith("data:")]
+            if parts:
+                await tell(told, parts)
+                told += len(parts)
         return bytes(raw), told
 
     def _opened(self) -> aiohttp.ClientSession:

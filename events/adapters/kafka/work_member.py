@@ -21,6 +21,7 @@ from kafka.structs import MemberState
 
 from events.adapters.kafka.client import make_worker, passes, told
 from events.adapters.kafka.settings import KafkaSettings
+from events.adapters.kafka.wire import RawRecord
 from events.adapters.kafka.work_reading import from_text, read_work
 from events.adapters.store import Place
 from events.clock import SystemClock
@@ -86,6 +87,8 @@ class WorkMember:
         self._taken = threading.Semaphore(0)
         self._waiting = 0
         self._terms = 0
+        self._early: dict[Place, list[RawRecord]] = {}
+        """Records of places whose assignment has not been told yet: the client may give them before."""
         self.held = Held({})
         """Replaced whole; the transactions' thread reads it."""
         self.behind: Mapping[Place, int] = {}
@@ -132,6 +135,7 @@ class WorkMember:
         consumer = make_worker(self._settings, self._group)
         generation, stable_at = -1, self._clock.now()
         had: set[Place] = set()
+        self._early.clear()
         try:
             for topic in self._partitions:
                 if not consumer.partitions_for_topic(topic):
@@ -175,6 +179,7 @@ class WorkMember:
         if had & (places - set(kept)):
             raise _BackAgain
         had |= places
+        self._early = {place: raws for place, raws in self._early.items() if place in places}
         marks = {place: self._mark(consumer, place) for place in places - set(kept)}
         came = []
         for place, mark in sorted(marks.items()):
@@ -202,11 +207,12 @@ class WorkMember:
             self.held = Held({})
             self._deliver(WorkBatch(revoked=tuple(terms)))
 
-    def _hand_over(self, consumer: KafkaConsumer, polled: Mapping[TopicPartition, Sequence[object]]) -> None:
-        items: list[WorkItem] = []
+    def _hand_over(self, consumer: KafkaConsumer, polled: Mapping[TopicPartition, Sequence[RawRecord]]) -> None:
         for partition, raws in polled.items():
-            if (partition.topic, partition.partition) in self.held.terms:
-                items += [read_work(raw, self._partitions) for raw in raws]  # type: ignore[arg-type]  # see RawRecord
+            self._early.setdefault((partition.topic, partition.partition), []).extend(raws)
+        items: list[WorkItem] = []
+        for place in [place for place in self._early if place in self.held.terms]:
+            items += [read_work(raw, self._partitions) for raw in self._early.pop(place)]
         self.behind = {place: self._behind(consumer, place) for place in self.held.terms}
         if items:
             self._waiting += len(items)

@@ -1,0 +1,191 @@
+"""Ten thousand asynchronous requests on Kafka; the runtime is killed, producers repeat and err: one outcome each."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+from deploy.demo.server import Server
+from events.clock import SystemClock
+from tests.support.kafka_broker import Broker, shared_broker
+from tests.support.kafka_logs import wipe
+from tests.support.running import simulated
+
+pytestmark = [
+    pytest.mark.needs("kafka"),
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+]
+
+REQUESTS, RESULTS, DEAD = (f"relume.inference.{name}" for name in ("requests", "results", "dead-letters"))
+TYPE = "relume.inference.requested.v1"
+PARTITIONS = 3
+COUNT = 10_000
+FAST = "startTime: 100ms, timeToFirstToken: 1ms, interTokenLatency: 0ms"
+NEVER = FAST + ", failStart: spawn"
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    """The broker, without topics."""
+    broker = shared_broker()
+    wipe(broker)
+    yield broker
+    broker.revive()
+
+
+class Reader:
+    """Reads results and dead letters as anybody would: committed ones alone, from the beginning, in a thread."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.outcomes: Counter[str] = Counter()
+        self.results: set[str] = set()
+        self.reasons: dict[str, str] = {}
+        self._broker = broker
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    async def until(self, count: int, within: float) -> None:
+        """Wait until so many requests have an outcome."""
+        try:
+            async with asyncio.timeout(within):
+                while len(self.outcomes) < count:  # noqa: ASYNC110 - it is counted in a thread
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            raise AssertionError(f"{len(self.outcomes)} of {count} have an outcome after {within} s") from None
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        consumer = KafkaConsumer(
+            bootstrap_servers=self._broker.address, isolation_level="read_committed", auto_offset_reset="earliest",
+            enable_auto_commit=False, reconnect_backoff_max_ms=500,
+        )  # fmt: skip
+        consumer.assign([TopicPartition(topic, at) for topic in (RESULTS, DEAD) for at in range(PARTITIONS)])
+        while not self._stop.is_set():
+            for partition, records in consumer.poll(timeout_ms=200).items():
+                for record in records:
+                    headers = dict(record.headers)
+                    cause = headers["ce_cause"].decode()
+                    self.outcomes[cause] += 1
+                    if partition.topic == RESULTS:
+                        self.results.add(cause)
+                    else:
+                        self.reasons[cause] = json.loads(record.value)["reason"]
+        consumer.close()
+
+
+class Shop:
+    """A foreign producer: it knows the document, nothing else, and makes every mistake."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.producer = KafkaProducer(bootstrap_servers=broker.address, linger_ms=5, max_request_size=3 << 20)
+        self.sent: set[str] = set()
+
+    def send(self, ident: str, data: object, model: str = "echo", **how: object) -> None:
+        """One request, perhaps not for the first time. `raw`, `kind`, `partition`, `key`, `time` say what is odd."""
+        self.sent.add(ident)
+        headers = {"ce_specversion": "1.0", "ce_id": ident, "ce_source": "//shop", "ce_type": how.get("kind", TYPE)}
+        if "time" in how:
+            headers["ce_time"] = how["time"]
+        value = how.get("raw") or json.dumps(data).encode()
+        self.producer.send(
+            REQUESTS, value, key=str(how.get("key", model)).encode(), partition=how.get("partition"),
+            headers=[(name, str(text).encode()) for name, text in headers.items()],
+        )  # fmt: skip
+
+    def order(self, number: int, **more: object) -> dict[str, object]:
+        """The data of an ordinary request."""
+        body = {"model": "echo", "messages": [{"role": "user", "content": f"order {number}"}], "max_tokens": 1}
+        return {"path": "/v1/chat/completions", "body": body, **more}
+
+
+def never(seconds: float) -> dict[str, object]:
+    """A request for the model that does not start, with a deadline."""
+    at = datetime.fromtimestamp(SystemClock().now(), UTC) + timedelta(seconds=seconds)
+    body = {"model": "never", "messages": [{"role": "user", "content": "hello"}]}
+    return {"path": "/v1/chat/completions", "body": body, "deadline": at.isoformat()}
+
+
+def odd_ones(shop: Shop) -> set[str]:
+    """Poison, each of its own kind; those that must end as dead letters."""
+    for number in range(20):
+        shop.send(f"garbage-{number}", None, raw=b'{"path": "/v1/chat')
+        shop.send(f"wrong-{number}", {"path": 7, "body": "no object"})
+        shop.send(f"newer-{number}", shop.order(number), kind="relume.inference.requested.v9")
+        shop.send(f"path-{number}", shop.order(number, path="/etc/passwd"))
+        shop.send(f"date-{number}", shop.order(number, deadline="tomorrow"))
+        shop.send(f"past-{number}", shop.order(number, deadline="2001-01-01T00:00:00Z"))
+        shop.send(f"reply-{number}", shop.order(number, replyTopic="relume.models"))
+    shop.send("unknown", {"body": {"model": "nobody"}}, model="nobody")
+    shop.send("huge", {"body": {"model": "echo", "prompt": "x" * (1 << 20)}})
+    dead = set(shop.sent)
+    for number in range(20):  # sound, though the producer's key, partitioner or clock is not
+        shop.send(f"stray-{number}", shop.order(number), partition=number % PARTITIONS)
+        shop.send(f"key-{number}", shop.order(number), key="something else")
+        shop.send(f"future-{number}", shop.order(number), time="2199-01-01T00:00:00Z")
+    for number in range(10):  # nobody is named: they stall nothing, and are letters for people
+        shop.producer.send(REQUESTS, b"\x00garbage", partition=number % PARTITIONS)
+        shop.producer.send(REQUESTS, None, key=b"echo", partition=number % PARTITIONS)
+    return dead
+
+
+async def restarted(server: Server) -> None:
+    """kill -9, and a new one on the same folder."""
+    assert server._process is not None
+    server._process.kill()
+    await server._process.wait()
+    await server.start()
+
+
+async def test_every_request_has_one_outcome(broker: Broker, tmp_path: Path) -> None:
+    """Whatever is sent, and whenever the runtime is killed: a reader of committed records sees one result or one dead
+    letter for each request; a model that never starts delays nobody else."""
+    tmp_path.joinpath("models.yaml").write_text(
+        simulated("echo", options=FAST, extra="  slots: 16", keepAlive="60s", maxReplicas=2)
+        + "---\n" + simulated("never", options=NEVER, maxReplicas=1),
+        encoding="utf-8",
+    )  # fmt: skip
+    server = Server(tmp_path, (
+        "-f", str(tmp_path / "models.yaml"), "--events", f"kafka://{broker.address}",
+        "--kafka-partitions", str(PARTITIONS), "--access-log", "", "--drain-bound", "5s",
+    ))  # fmt: skip
+    await server.start()
+    reader, shop = Reader(broker), Shop(broker)
+    try:
+        hopeless = {f"never-{number}" for number in range(60)}
+        for ident in hopeless:
+            shop.send(ident, never(25), model="never")
+        dead = odd_ones(shop)
+        for number in range(COUNT):
+            shop.send(f"order-{number}", shop.order(number))
+            if number % 10 == 0:
+                shop.send(f"order-{number // 2}", shop.order(number // 2))
+        await asyncio.to_thread(shop.producer.flush, 60)
+        for share in (0.1, 0.4, 0.7):
+            await reader.until(int(COUNT * share), 120)
+            await restarted(server)
+        await reader.until(len(shop.sent), 180)
+        await asyncio.sleep(2)  # whatever comes twice would come now
+        code = await server.stop()
+    finally:
+        await server.stop()
+        reader.close()
+        shop.producer.close(5)
+    assert {name: count for name, count in reader.outcomes.items() if count > 1} == {}
+    assert set(reader.outcomes) == shop.sent
+    assert set(reader.reasons) == dead | hopeless
+    assert {reader.reasons[name] for name in hopeless} == {"deadline_exceeded"}
+    assert code == 0
