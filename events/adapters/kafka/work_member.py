@@ -34,6 +34,13 @@ TURN: Final = 50
 """Milliseconds of one poll: so long may a place that is held no more wait."""
 
 BATCH: Final = 256
+"""Records of one place that are handed over together."""
+
+ALL: Final = 1_000_000
+"""Records of one poll: all that was fetched. kafka-python 3.0.12 forgets a fetch that was read in part when its place
+was paused: on resume it is looked for only while nothing else was ever read. So none is read in part, and what is not
+handed over at once is kept here. What a fetch holds is bounded by its bytes."""
+
 WAITING: Final = 2048
 """Records that wait for the loop; beyond, nothing is polled for."""
 
@@ -87,8 +94,9 @@ class WorkMember:
         self._taken = threading.Semaphore(0)
         self._waiting = 0
         self._terms = 0
-        self._early: dict[Place, list[RawRecord]] = {}
-        """Records of places whose assignment has not been told yet: the client may give them before."""
+        self._kept: dict[Place, deque[RawRecord]] = {}
+        """Records that were not handed over: of places that are held back, or whose assignment the client has not told
+        yet (it may give their first records before)."""
         self.held = Held({})
         """Replaced whole; the transactions' thread reads it."""
         self.behind: Mapping[Place, int] = {}
@@ -135,7 +143,7 @@ class WorkMember:
         consumer = make_worker(self._settings, self._group)
         generation, stable_at = -1, self._clock.now()
         had: set[Place] = set()
-        self._early.clear()
+        self._kept.clear()
         try:
             for topic in self._partitions:
                 if not consumer.partitions_for_topic(topic):
@@ -143,7 +151,7 @@ class WorkMember:
             consumer.subscribe(list(self._partitions), listener=listener)
             while not self._stopping.is_set():
                 self._pause(consumer)
-                polled = consumer.poll(timeout_ms=TURN, max_records=BATCH)
+                polled = consumer.poll(timeout_ms=0 if self._ready() else TURN, max_records=ALL)
                 if listener.assignments:
                     generation = self._rebalance(consumer, listener, generation, had)
                 self._hand_over(consumer, polled)
@@ -158,13 +166,22 @@ class WorkMember:
     def _pause(self, consumer: KafkaConsumer) -> None:
         while self._taken.acquire(blocking=False):
             self._waiting -= 1
-        full = self._waiting >= WAITING
-        wanted = {one for one in consumer.assignment() if full or (one.topic, one.partition) in self._hold}
+        wanted = {one for one in consumer.assignment() if self._holds_back((one.topic, one.partition))}
         paused = set(consumer.paused())
         if wanted - paused:
             consumer.pause(*(wanted - paused))
         if paused - wanted:
             consumer.resume(*(paused - wanted))
+
+    def _ready(self) -> list[Place]:
+        """Places whose records can be handed over now."""
+        if self._waiting >= WAITING:
+            return []
+        return [p for p, raws in self._kept.items() if raws and p in self.held.terms and p not in self._hold]
+
+    def _holds_back(self, place: Place) -> bool:
+        """Whether nothing more of a place should be fetched for now."""
+        return self._waiting >= WAITING or place in self._hold or bool(self._kept.get(place))
 
     def _rebalance(self, consumer: KafkaConsumer, listener: _Listener, generation: int, had: set[Place]) -> int:
         """What came and what went; the generation that says so."""
@@ -179,7 +196,7 @@ class WorkMember:
         if had & (places - set(kept)):
             raise _BackAgain
         had |= places
-        self._early = {place: raws for place, raws in self._early.items() if place in places}
+        self._kept = {place: raws for place, raws in self._kept.items() if place in places}
         marks = {place: self._mark(consumer, place) for place in places - set(kept)}
         came = []
         for place, mark in sorted(marks.items()):
@@ -209,10 +226,11 @@ class WorkMember:
 
     def _hand_over(self, consumer: KafkaConsumer, polled: Mapping[TopicPartition, Sequence[RawRecord]]) -> None:
         for partition, raws in polled.items():
-            self._early.setdefault((partition.topic, partition.partition), []).extend(raws)
+            self._kept.setdefault((partition.topic, partition.partition), deque()).extend(raws)
         items: list[WorkItem] = []
-        for place in [place for place in self._early if place in self.held.terms]:
-            items += [read_work(raw, self._partitions) for raw in self._early.pop(place)]
+        for place in self._ready():
+            raws = self._kept[place]
+            items += [read_work(raws.popleft(), self._partitions) for _ in range(min(BATCH, len(raws)))]
         self.behind = {place: self._behind(consumer, place) for place in self.held.terms}
         if items:
             self._waiting += len(items)
