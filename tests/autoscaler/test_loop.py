@@ -299,6 +299,24 @@ async def test_who_lost_ownership_stops_and_takes_again(world: World) -> None:
         assert await world.numbers() == [0, 2]
 
 
+async def test_only_the_owner_measures(world: World) -> None:
+    """The models whose signals are measured are those that are decided here; not while another one owns them, and not
+    once they are deleted."""
+    signals = [{"kafkaLag": {"topic": "orders", "group": "workers"}}]
+    world.tell(declared(signals=signals))
+    world.tell(declared("plain"))
+    async with world.autoscaler(retake_first=0.5) as first:
+        assert [model for model, _ in first.signalled()] == ["m"]
+        world.tell(OwnershipTaken(partition=0, owner="other"), "relume/other")
+        await world.clock.advance(0.1)
+        assert list(first.signalled()) == []
+        await world.clock.advance(0.6)
+        assert [model for model, _ in first.signalled()] == ["m"]
+        world.tell(declared(signals=signals, deleted=True))
+        await world.clock.advance(0.1)
+        assert list(first.signalled()) == []
+
+
 async def test_two_that_believe_in_the_same_share_do_not_wear_each_other_out(world: World) -> None:
     """The pauses between retakes double, up to their bound."""
     world.tell(declared())

@@ -8,10 +8,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from deploy.cli.main import run
-from deploy.cli.producing import BATCH, BODY, NAMES
+from deploy.cli.producing import BATCH, BODY, NAMES, produce
 from events.foreign import FOREIGN
 from tests.deploy.cli.conftest import LiveAdmin, Relume
 from tests.support.kafka_broker import Broker, shared_broker
@@ -110,6 +111,15 @@ def test_a_dry_run_sends_nothing(relume: Relume) -> None:
     """And needs no relume that answers."""
     ran = relume("events", "produce", "-f", "-", "--dry-run", stdin=lines(SIGNAL, SIGNAL))
     assert (ran.code, ran.err) == (0, "2 events would be sent\n")
+
+
+def test_shells_complete_types() -> None:
+    """As far as they are typed."""
+    context = click.Context(produce)
+    (argument,) = [one for one in produce.params if one.name == "kind"]
+    assert [item.value for item in argument.shell_complete(context, "request.")] == [
+        "request.arrived", "request.finished",
+    ]  # fmt: skip
 
 
 def test_what_may_be_produced_is_what_others_may_tell() -> None:
