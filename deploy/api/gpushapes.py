@@ -19,6 +19,8 @@ class GpuCard(Shape):
 
     id: str
     product: str
+    profile: str
+    """Its MIG profile, if it is an instance; else empty."""
     virtual: bool
     """Declared with --gpus, on a machine without one."""
     memory_bytes: int | None

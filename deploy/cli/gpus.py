@@ -56,10 +56,15 @@ def _row(node: Mapping[str, Any], card: Mapping[str, Any]) -> list[str]:
 
     usable = card["usableBytes"]
     return [
-        node["node"], card["id"], card["product"] or ("virtual" if card["virtual"] else UNKNOWN),
+        node["node"], card["id"], _kind(card),
         UNKNOWN if usable is None else format_quantity(usable), f"{card['units']:g}", f"{card['free']:g}",
         ", ".join(_holder(holder) for holder in card["holders"]),
     ]  # fmt: skip
+
+
+def _kind(card: Mapping[str, Any]) -> str:
+    product = card["product"] or ("virtual" if card["virtual"] else UNKNOWN)
+    return f"{product} {card['profile']}" if card["profile"] else str(product)
 
 
 def _holder(holder: Mapping[str, Any]) -> str:

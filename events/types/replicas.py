@@ -105,12 +105,15 @@ class ReplicasObserved:
 
 @value
 class Card:
-    """One GPU of a node. `virtual`: declared with --gpus, for machines without one."""
+    """One GPU of a node, or one MIG instance of one: then `profile` is its profile, and `id` and `memory_bytes` are the
+    instance's (a card that is split is not listed itself). `virtual`: declared with --gpus, for machines without
+    one."""
 
     id: str
     product: str = ""
     memory_bytes: Count = 0
     virtual: bool = False
+    profile: str = ""
 
 
 @event("relume.cards.observed", Topic.CARDS)

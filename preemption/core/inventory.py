@@ -65,7 +65,9 @@ class Node:
     free_memory: int
     free_cards: dict[str, int]
     whole_cards: int
-    """Cards that nobody holds a part of."""
+    """Cards that nobody holds a part of; MIG instances are none."""
+    profiles: dict[str, str] = field(default_factory=dict)
+    """The profile of each card that is a MIG instance."""
     holdings: dict[str, Holding] = field(default_factory=dict)
 
     def take(self, holding: Holding, sign: int) -> None:
@@ -78,7 +80,12 @@ class Node:
             if card in self.free_cards:
                 before = self.free_cards[card]
                 self.free_cards[card] = before - sign * share
-                self.whole_cards += (self.free_cards[card] == MILLI) - (before == MILLI)
+                if card not in self.profiles:
+                    self.whole_cards += (self.free_cards[card] == MILLI) - (before == MILLI)
+
+    def free_instances(self, profile: str) -> list[str]:
+        """MIG instances of a profile that nobody holds, in the node's order."""
+        return [card for card, has in self.profiles.items() if has == profile and self.free_cards[card] == MILLI]
 
     @property
     def overcommitted(self) -> bool:
@@ -107,7 +114,11 @@ class Ledger:
         cards = tuple(card.id for card in seen.cards)
         cpu = math.floor(round(seen.cpu * MILLI, 6))
         free_cards = dict.fromkeys(cards, MILLI)
-        node = Node(seen.node, cpu, seen.memory_bytes, cards, cpu, seen.memory_bytes, free_cards, len(cards), holdings)
+        profiles = {card.id: card.profile for card in seen.cards if card.profile}
+        whole = len(cards) - len(profiles)
+        node = Node(
+            seen.node, cpu, seen.memory_bytes, cards, cpu, seen.memory_bytes, free_cards, whole, profiles, holdings
+        )
         for holding in holdings.values():
             node.take(holding, 1)
         self.nodes[seen.node] = node

@@ -1,8 +1,9 @@
 """Where one more replica goes (best fit), and what is lacking when it goes nowhere.
 
 Best fit leaves large holes whole: whole GPUs go to the node with the fewest free cards, a fraction to the card with the
-least left, a replica without a GPU to a node without free cards. Ties end with the node's name and the card's order, so
-the same ledger always gives the same placement.
+least left, a replica without a GPU to a node without free cards, a MIG profile to the node with the fewest free
+instances of it (instances are given whole, and never as a card or a part of one). Ties end with the node's name and
+the card's order, so the same ledger always gives the same placement.
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ def place(ledger: Ledger, need: Need) -> Placement | None:
     for node in ledger.nodes.values():
         if node.free_cpu < need.cpu_milli or node.free_memory < need.memory_bytes or node.whole_cards < need.gpus:
             continue
-        left = node.whole_cards - need.gpus if not need.gpu_milli else _left_on_card(node, need.gpu_milli)
+        left = _left(node, need)
         if left >= 0 and (best is None or (left, node.free_cpu, node.name) < best[0]):
             best = (left, node.free_cpu, node.name), node
-    return None if best is None or need.mig_profile else Placement(node=best[1].name, gpus=_cards_on(best[1], need))
+    return None if best is None else Placement(node=best[1].name, gpus=_cards_on(best[1], need))
 
 
 def lack(ledger: Ledger, need: Need) -> Lack:
@@ -76,22 +77,39 @@ def _ordered(kinds: Collection[Kind]) -> tuple[Kind, ...]:
     return tuple(kind for kind in Kind if kind in kinds)
 
 
+def _left(node: Node, need: Need) -> int:
+    """What would be left of the kind that is taken, of which less is the better fit; below zero when it does not
+    fit."""
+    if need.mig_profile:
+        return len(node.free_instances(need.mig_profile)) - 1
+    return _left_on_card(node, need.gpu_milli) if need.gpu_milli else node.whole_cards - need.gpus
+
+
 def _left_on_card(node: Node, milli: int) -> int:
     """What the fullest card that has `milli` free would have left; below zero when none has."""
-    return min((free - milli for free in node.free_cards.values() if free >= milli), default=-1)
+    return min((free - milli for free in _parts(node).values() if free >= milli), default=-1)
+
+
+def _parts(node: Node) -> dict[str, int]:
+    """What is free of the cards that are given out in parts: all but MIG instances, which are given whole."""
+    if not node.profiles:
+        return node.free_cards
+    return {card: free for card, free in node.free_cards.items() if card not in node.profiles}
 
 
 def _cards_on(node: Node, need: Need) -> tuple[str, ...]:
+    if need.mig_profile:
+        return (node.free_instances(need.mig_profile)[0],)
+    parts = _parts(node)
     if need.gpu_milli:
         wanted = _left_on_card(node, need.gpu_milli) + need.gpu_milli
-        return (next(card for card in node.cards if node.free_cards[card] == wanted),)
-    return tuple(card for card in node.cards if node.free_cards[card] == MILLI)[: need.gpus]
+        return (next(card for card in node.cards if parts.get(card) == wanted),)
+    return tuple(card for card in node.cards if parts.get(card) == MILLI)[: need.gpus]
 
 
 def _missing(node: Node, need: Need) -> tuple[Kind, ...]:
     """What this node has too little of now."""
-    gpu = max(node.free_cards.values(), default=0) < need.gpu_milli if need.gpu_milli else node.whole_cards < need.gpus
-    short = ((Kind.GPU, gpu), (Kind.CPU, node.free_cpu < need.cpu_milli),
+    short = ((Kind.GPU, _left(node, need) < 0), (Kind.CPU, node.free_cpu < need.cpu_milli),
              (Kind.MEMORY, node.free_memory < need.memory_bytes))  # fmt: skip
     return tuple(kind for kind, lacking in short if lacking)
 
@@ -99,18 +117,25 @@ def _missing(node: Node, need: Need) -> tuple[Kind, ...]:
 def _never(node: Node, need: Need) -> tuple[Kind, ...]:
     """What this node has too little of even when empty."""
     cards = max(need.gpus, 1 if need.gpu_milli else 0)
-    short = ((Kind.GPU, bool(need.mig_profile) or len(node.cards) < cards), (Kind.CPU, node.cpu_milli < need.cpu_milli),
+    gpu = len(node.cards) - len(node.profiles) < cards
+    if need.mig_profile:
+        gpu = need.mig_profile not in node.profiles.values()
+    short = ((Kind.GPU, gpu), (Kind.CPU, node.cpu_milli < need.cpu_milli),
              (Kind.MEMORY, node.memory_bytes < need.memory_bytes))  # fmt: skip
     return tuple(kind for kind, lacking in short if lacking)
 
 
 def _never_message(nodes: Sequence[Node], need: Need) -> str:
     """What no node has enough of, or that no node has enough of everything."""
-    if need.mig_profile:
-        return f"needs MIG profile {need.mig_profile}; no card here is split into MIG profiles"
+    known = sorted({profile for node in nodes for profile in node.profiles.values()})
+    if need.mig_profile and need.mig_profile not in known:
+        has = (
+            f"the cards here are split into {', '.join(known)}" if known else "no card here is split into MIG profiles"
+        )
+        return f"needs MIG profile {need.mig_profile}; {has}"
     shared = set(_never(nodes[0], need)).intersection(*(_never(node, need) for node in nodes))
     largest = {
-        Kind.GPU: _cards(max(len(node.cards) for node in nodes)),
+        Kind.GPU: _cards(max(len(node.cards) - len(node.profiles) for node in nodes)),
         Kind.CPU: _cores(max(node.cpu_milli for node in nodes)),
         Kind.MEMORY: format_quantity(max(node.memory_bytes for node in nodes)) + " of memory",
     }
@@ -137,15 +162,21 @@ def _lack_message(kind: Kind, nodes: Sequence[Node], need: Need) -> str:
 
 
 def _gpu_message(nodes: Sequence[Node], need: Need) -> str:
+    if need.mig_profile:
+        free = sum(len(node.free_instances(need.mig_profile)) for node in nodes)
+        total = sum(list(node.profiles.values()).count(need.mig_profile) for node in nodes)
+        return f"needs {_gpu_words(need)}; {free} of {total} are free"
     if need.gpu_milli:
-        freest = max((free for node in nodes for free in node.free_cards.values()), default=0)
+        freest = max((free for node in nodes for free in _parts(node).values()), default=0)
         return f"needs {_gpu_words(need)}; the freest card has {max(0, freest) / MILLI:g} left"
-    frees = [node.whole_cards for node in nodes]
-    words = f"needs {_gpu_words(need)}; {sum(frees)} of {sum(len(node.cards) for node in nodes)} are free"
+    frees, total = [node.whole_cards for node in nodes], sum(len(node.cards) - len(node.profiles) for node in nodes)
+    words = f"needs {_gpu_words(need)}; {sum(frees)} of {total} are free"
     return words + (f", at most {max(frees)} on one node" if sum(frees) >= need.gpus else "")
 
 
 def _gpu_words(need: Need) -> str:
+    if need.mig_profile:
+        return f"MIG profile {need.mig_profile}"
     return f"{need.gpu_milli / MILLI:g} of a GPU" if need.gpu_milli else _cards(need.gpus)
 
 

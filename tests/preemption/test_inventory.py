@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from events.types.grants import Placement
+from events.types.replicas import Card, CardsObserved
 from preemption.core.inventory import MILLI, Holding, Ledger, need_of
 from preemption.core.placement import Kind, lack, place
 from tests.support.pool import GI, needs, node
@@ -128,3 +129,32 @@ def test_no_cards_at_all() -> None:
     """A machine without GPUs says that no node has one."""
     found = lack(ledger(node(gpus=0)), need_of(needs(gpus=1)))
     assert found.message == "needs 1 GPU; no node has one"
+
+
+def split(name: str = "n1", *profiles: str) -> CardsObserved:
+    """A node with one whole card and these MIG instances."""
+    instances = (Card(id=f"{name}-mig-{i}", profile=profile) for i, profile in enumerate(profiles))
+    return CardsObserved(node=name, cpu=64.0, memory_bytes=512 * GI, cards=(Card(id=f"{name}-gpu"), *instances))
+
+
+def test_instances_are_given_whole_and_only_for_their_profile() -> None:
+    """A profile gets an instance of it, on the node with the fewest; a card or a part of one never gets an instance."""
+    made = ledger(split("a", "1g.5gb", "1g.5gb", "2g.10gb"), split("b", "1g.5gb"))
+    assert fill(made, "r0", needs(mig="1g.5gb")) == Placement(node="b", gpus=("b-mig-0",))
+    assert [fill(made, f"r{i}", needs(mig="1g.5gb")).gpus for i in (1, 2)] == [("a-mig-0",), ("a-mig-1",)]
+    assert place(made, need_of(needs(mig="1g.5gb"))) is None
+    assert fill(made, "r3", needs(fraction=0.5)).gpus == ("a-gpu",)
+    assert fill(made, "r4", needs(gpus=1)).gpus == ("b-gpu",)
+    assert place(made, need_of(needs(gpus=1))) is None
+    made.release("r1")
+    assert place(made, need_of(needs(mig="1g.5gb"))) == Placement(node="a", gpus=("a-mig-0",))
+
+
+def test_what_is_lacking_of_instances() -> None:
+    """Held now, or of a profile that is not here: two different answers."""
+    made = ledger(split("a", "1g.5gb"))
+    fill(made, "r0", needs(mig="1g.5gb"))
+    held, unknown = lack(made, need_of(needs(mig="1g.5gb"))), lack(made, need_of(needs(mig="3g.20gb")))
+    assert (held.ever, held.message) == (True, "needs MIG profile 1g.5gb; 0 of 1 are free")
+    assert (unknown.ever, unknown.message) == (False, "needs MIG profile 3g.20gb; the cards here are split into 1g.5gb")
+    assert lack(made, need_of(needs(gpus=2))).message == "needs 2 GPUs; the largest node has 1 GPU"

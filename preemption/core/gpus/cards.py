@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from events.types.replicas import Card, CardsObserved
-from preemption.core.gpus.mig import family_of
+from preemption.core.gpus.mig import INSTANCE, family_of
 from preemption.core.gpus.mig_table import PROFILES
-from preemption.core.gpus.shapes import MILLI, CardSpec, NodeSpec
+from preemption.core.gpus.shapes import MILLI, CardSpec, Mode, NodeSpec
 
 MEBIBYTE: Final = 1 << 20
 
@@ -47,13 +47,21 @@ def usable_bytes(card: Card) -> int:
 
 
 def node_spec(seen: CardsObserved) -> NodeSpec:
-    """What the cluster adapter saw, as a node of the inventory: all cards whole or shared, their topology unknown."""
-    cards = tuple(CardSpec(id=card.id, usable_bytes=usable_bytes(card)) for card in seen.cards)
+    """What the cluster adapter saw, as a node of the inventory: cards whole or shared, or single MIG instances; their
+    topology is unknown."""
+    cards = tuple(_card_spec(card) for card in seen.cards)
     products = {card.product for card in seen.cards}
     return NodeSpec(
         name=seen.node, cpu_milli=int(round(seen.cpu * MILLI, 6)), memory_bytes=seen.memory_bytes,
         model=products.pop() if len(products) == 1 else "", cards=cards,
     )  # fmt: skip
+
+
+def _card_spec(card: Card) -> CardSpec:
+    if card.profile:
+        family = INSTANCE + card.profile
+        return CardSpec(id=card.id, mode=Mode.MIG, family=family, usable_bytes=card.memory_bytes)
+    return CardSpec(id=card.id, usable_bytes=usable_bytes(card))
 
 
 def _contains(words: list[str], wanted: list[str]) -> bool:

@@ -20,7 +20,7 @@ import numpy as np
 from preemption.core.gpus.candidates import Candidates, candidates, spot_at
 from preemption.core.gpus.mix import Fragmentation, Mix
 from preemption.core.gpus.shapes import MILLI, Spot, Task
-from preemption.core.gpus.space import Ints, Space
+from preemption.core.gpus.space import MOST_NEEDS, Ints, Space
 
 CPU_PER_CARD = 16
 """128 cores and 8 cards count alike (the published baseline), so a thousandth of a card weighs as 16 of a core."""
@@ -108,6 +108,8 @@ class Chooser:
     def _scored(self, task: Task) -> _Scored:
         known = self._known.get(task)
         if known is None:
+            if len(self._known) >= MOST_NEEDS:
+                self._known.clear()
             count = len(self.space.nodes)
             known = self._known[task] = _Scored(
                 np.full(count, WORST), np.full(count, -1, dtype=np.int64), np.full(count, -1, dtype=np.int64)

@@ -30,6 +30,11 @@ STATES = 1 << 9
 """How many states there are."""
 
 
+INSTANCE = "instance:"
+"""A family that begins so is one instance that exists already, of the profile that follows: it can hold that and no
+other."""
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """One MIG profile of one family. `mebibytes` 0: not known."""
@@ -63,8 +68,9 @@ class Family:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.compute, self.slices = SLICES.get(name, (7, 8))
-        self.profiles = {row[0]: Profile(*row) for row in PROFILES[name]}
+        self.compute, self.slices = (1, 1) if name.startswith(INSTANCE) else SLICES.get(name, (7, 8))
+        rows = ((name.removeprefix(INSTANCE), 1, 1, 0, (0,)),) if name.startswith(INSTANCE) else PROFILES[name]
+        self.profiles = {row[0]: Profile(*row) for row in rows}
         self._fits = {name: self._table(profile) for name, profile in self.profiles.items()}
         self._starts = {name: self._best_starts(profile) for name, profile in self.profiles.items()}
 
@@ -134,7 +140,7 @@ class Family:
         return sum(profile.size * len(_legal_starts(profile, state)) for profile in self.profiles.values())
 
 
-@lru_cache(maxsize=len(PROFILES))
+@lru_cache(maxsize=128)
 def family(name: str) -> Family:
     """The tables of a family. KeyError: there is none of that name."""
     return Family(name)

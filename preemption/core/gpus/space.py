@@ -94,6 +94,8 @@ class Space:
         """By node: whether its kind of cards is one of `models`; empty: all are."""
         known = self._has_models.get(models)
         if known is None:
+            if len(self._has_models) >= MOST_NEEDS:
+                self._has_models.clear()
             known = np.isin(self.models, models) if models else np.ones(len(self.nodes), dtype=np.bool_)
             self._has_models[models] = known
         return known

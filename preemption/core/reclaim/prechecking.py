@@ -116,12 +116,13 @@ class Pool:
 
     def _spot(self, placement: Placement, task: Task) -> Spot | None:
         row = self.space.index.get(placement.node)
-        if row is None or task.profile:
+        if row is None:
             return None
         ids = {spec.id: column for column, spec in enumerate(self.space.nodes[row].cards)}
         if any(card not in ids for card in placement.gpus):
             return None
-        return Spot(row, tuple(ids[card] for card in placement.gpus), task.milli)
+        columns = tuple(ids[card] for card in placement.gpus)
+        return Spot(row, columns, 0, start=0) if task.profile else Spot(row, columns, task.milli)
 
 
 def task_of(resources: Resources) -> Task:

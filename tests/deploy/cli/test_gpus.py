@@ -146,3 +146,20 @@ def test_no_node_yet(relume: Relume, live: LiveAdmin, model: Path) -> None:
     model.write_text(MODEL.replace("RESOURCES", "{gpus: 1, cpu: 1, memory: 1Gi}"))
     ran = relume("plan", "-f", str(model), live=live)
     assert (ran.code, "no node has reported" in ran.out) == (1, True)
+
+
+def test_instances_are_cards_of_their_own(relume: Relume, live: LiveAdmin, model: Path) -> None:
+    """A MIG instance is shown with its profile, and a model that wants it is told which it would get."""
+    instances = (Card(id=f"MIG-{i}", product="NVIDIA A100-SXM4-40GB", profile="1g.5gb") for i in range(2))
+    live.do(live.admin.say(
+        CardsObserved(node="n", cpu=8, memory_bytes=64 * GI, cards=tuple(instances)),
+        grant("small", Resources(mig_profile="1g.5gb", cpu=1, memory_bytes=GI), Placement(node="n", gpus=("MIG-0",))),
+    ))  # fmt: skip
+    lines = [line.split() for line in relume("gpus", live=live).out.splitlines()]
+    shown = [(line[1], line[4], line[-1]) for line in lines[1:]]
+    assert shown == [("MIG-0", "1g.5gb", "small-1-0"), ("MIG-1", "1g.5gb", "1")]
+    model.write_text(MODEL.replace("RESOURCES", "{migProfile: 1g.5gb, cpu: 1, memory: 1Gi}"))
+    (item,) = json.loads(relume("plan", "-f", str(model), "-o", "json", live=live).out)["items"]
+    assert (item["places"], item["room"]) == ([{"node": "n", "gpus": ["MIG-1"]}], 1)
+    model.write_text(MODEL.replace("RESOURCES", "{migProfile: 3g.20gb, cpu: 1, memory: 1Gi}"))
+    assert "the cards here are split into 1g.5gb" in relume("plan", "-f", str(model), live=live).out
