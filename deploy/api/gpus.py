@@ -118,8 +118,8 @@ def _card(pool: Pool, node: str, card: Card, here: Sequence[Holder]) -> GpuCard:
 
     return GpuCard(
         id=card.id, product=card.product, profile=card.profile, virtual=card.virtual,
-        memory_bytes=card.memory_bytes or None, usable_bytes=usable_bytes(card) or None, units=round(units(card.product), 3),
-        free=pool.free_milli(node, card.id) / MILLI,
+        memory_bytes=card.memory_bytes or None, usable_bytes=usable_bytes(card) or None,
+        units=round(units(card.product), 3), free=pool.free_milli(node, card.id) / MILLI,
         holders=[
             GpuHolder(replica=one.replica, model=one.model, share=one.resources.gpu_fraction or 1.0)
             for one in here if card.id in one.placement.gpus
