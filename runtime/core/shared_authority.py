@@ -80,6 +80,7 @@ class SharedAuthority:
         model = self._known(ModelName(observed.model))
         seen = {(it.replica, it.created_at) for it in model.slots.observed.replicas}
         fresh, gone = model.observe(observed, now)
+        self._may_sell(model, now)
         for replica in gone:
             self._counts.forget(model, replica)
         if model.known and now < model.suspect_until:

@@ -53,10 +53,10 @@ class Gateway:
         return f"http://127.0.0.1:{self.server.port}"
 
     @property
-    def owner(self) -> str:
+    def authority(self) -> str:
         """Whom it follows for MODEL."""
-        owner = self.desk._sharing.allegiance.authority_of(MODEL)
-        return "" if owner is None else owner.gateway
+        authority = self.desk._sharing.allegiance.authority_of(MODEL)
+        return "" if authority is None else authority.gateway
 
     @property
     def sells(self) -> bool:
@@ -93,11 +93,11 @@ class Several:
         return self._agreed()
 
     def _agreed(self) -> str:
-        authorities = {gateway.owner for gateway in self.gateways.values()}
+        authorities = {gateway.authority for gateway in self.gateways.values()}
         if len(authorities) != 1:
             return ""
-        (owner,) = authorities
-        return owner if owner in self.gateways and self.gateways[owner].sells else ""
+        (name,) = authorities
+        return name if name in self.gateways and self.gateways[name].sells else ""
 
 
 async def until(condition: Callable[[], bool], seconds: float = 15.0) -> None:
