@@ -127,8 +127,8 @@ class Signals:
         if measured.lag is None:
             if kept.reading is None:
                 kept.take(Reading(0.0, None, Seconds(measured.valid_for), measured), Instant(0.0))
-            else:
-                kept.reading = replace(kept.reading, lag=replace(kept.reading.lag or measured, error=measured.error))
+            elif kept.reading.lag is not None:
+                kept.reading = replace(kept.reading, lag=replace(kept.reading.lag, error=measured.error))
             return 0.0
         kept.learn(measured, ready)
         kept.take(Reading(measured.lag, None, Seconds(measured.valid_for), measured), at)

@@ -158,6 +158,16 @@ class TestWishes:
             run.put(orders(0))
         assert run.wish().replicas == 0
 
+    def test_a_failed_measurement_takes_nothing_from_what_was_told(self) -> None:
+        """Somebody else tells a number under the same name: it stands until it has run out."""
+        run = Run(declared(signals=[LAG]))
+        run.put(SignalMeasured(model="m", name="orders", value=30, target=10, valid_for=300))
+        assert run.wish().replicas == 3
+        for _ in range(40):
+            run.advance(5)
+            run.put(orders(None, error="away"))
+        assert run.wish().replicas == 3
+
     def test_partly_known_may_raise_and_not_lower(self) -> None:
         """A partition whose leader is away: the others still count."""
         run = Run(declared(signals=[LAG], keepAlive="30s"))
