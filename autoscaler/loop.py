@@ -4,14 +4,14 @@ An event only wakes the loop and says which model is dirty; the decision is made
 requests than the last wish is good for are urgent; ordinary windows wait for the model's tick; quiet models wait for
 their `again_at`. Everything runs on one event loop and in small slices, because a gateway may run beside it.
 
-The parts: `owning` (which partitions are ours), `following` and `reading_back` (what the log says of them), `estate`
-(what is known), `deciding`, `recording`, `waiting`.
+The parts: `owning` (which partitions are ours); `following`, `reading_back`, `observing` (what the log says of them);
+`estate` (what is known); `deciding`, `recording`, `waiting`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,26 +20,19 @@ from autoscaler.core.model import Decision, Snapshot
 from autoscaler.core.policy import ScalingPolicy
 from autoscaler.core.view import Wish
 from autoscaler.deciding import Decider
-from autoscaler.estate import Estate, Tenure
-from autoscaler.following import Listener, OwnedTopics, closing, keep_on
-from autoscaler.inbox import Inbox
-from autoscaler.owning import NEWS, STATES, Means, Owning, Topics
+from autoscaler.estate import Estate
+from autoscaler.observing import Observer
+from autoscaler.owning import Means, Owning
 from autoscaler.recording import Recorder
 from autoscaler.settings import AutoscalerSettings
 from autoscaler.waiting import Pauses, Waker
 from events.clock import Clock
-from events.log import Batch, EventLog, LogClosed, LogUnavailable, Record, Start
-from events.names import Topic
+from events.log import EventLog, LogClosed, LogUnavailable
 from events.units import Instant
-from events.urgency import is_urgent
 from events.writer import EventWriter
 
-FOLD_SLICE: Final = 64
 DECIDE_SLICE: Final = 32
-"""Records folded, and models decided, before the event loop is let go: under a millisecond each on one core."""
-
-FOLD_PART: Final = 8
-"""When more wait than that many slices, this part of them is folded at once: folding must keep up with the reading."""
+"""Models decided before the event loop is let go: under a millisecond on one core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,30 +73,18 @@ class Autoscaler:
     """
 
     def __init__(self, log: EventLog, clock: Clock, writer: EventWriter, settings: AutoscalerSettings) -> None:
-        self._event_log = log
         self._clock = clock
         self._settings = settings
         self._pauses = Pauses(clock, settings)
         self._waker = Waker(clock)
         self._agenda = Agenda()
         self._estate = Estate(self._agenda, settings.tick)
-        self._inbox = Inbox()
-        self._folded = asyncio.Event()
-        self._gateways_read = asyncio.Event()
-        states = OwnedTopics(
-            log, self._pauses, STATES,
-            Listener(lambda one: Start("newest_per_key", partitions=(one,)), self._take_states, self._on_states),
-        )  # fmt: skip
-        news = OwnedTopics(
-            log, self._pauses, NEWS, Listener(self._start_of_news, self._take_news, lambda _: None)
-        )  # fmt: skip
-        self._topics = Topics(states, news)
         means = Means(log, clock, writer, settings, self._pauses)
-        self._owning = Owning(means, self._estate, self._topics, self._gateways_read)
+        self._observer = Observer(means, self._estate, self._waker, self._decide_edges)
+        self._owning = Owning(means, self._estate, self._observer.topics, self._observer.gateways_read)
         self._decider = Decider(self._estate, self._agenda, settings)
         self._recorder = Recorder(log, clock, writer, self._pauses, self._waker)
         self._tasks: list[asyncio.Task[None]] = []
-        self._ended = False
 
     # -- life
 
@@ -114,19 +95,21 @@ class Autoscaler:
         Past demand is read back meanwhile; until it is, wishes may rise and none falls. Raises LogClosed, and
         LogUnavailable when the log has said nothing within `settings.start_most`.
         """
+        topics = self._observer.topics
         for work in (
-            self._follow_gateways(), self._topics.states.run(), self._topics.news.run(), self._owning.run(),
-            self._work(),
+            self._observer.follow_gateways(), topics.states.run(), topics.news.run(), self._owning.run(), self._work(),
         ):  # fmt: skip
             self._spawn(work)
         ready = asyncio.create_task(self._estate.progress.until(lambda: self.deciding))
         late = asyncio.create_task(self._pauses.sleep(self._settings.start_most))
         try:
-            await asyncio.wait([ready, late, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
-            for task in self._tasks:
+            tasks = list(self._tasks)
+            await asyncio.wait([ready, late, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
                 if task.done():
-                    task.result()
-                    raise LogClosed("the log was closed while the autoscaler started")
+                    if not task.cancelled():
+                        task.result()
+                    raise LogClosed("the log, or the autoscaler, was closed while it started")
             if not ready.done():
                 raise LogUnavailable(f"{self.missing()[0]}, after {self._settings.start_most:.0f} s")
         finally:
@@ -152,7 +135,7 @@ class Autoscaler:
     def deciding(self) -> bool:
         """Whether it decides all that it is given: it has joined the group, and of each of its partitions it has read
         the states, and nobody has taken it away."""
-        return self._owning.joined and self._gateways_read.is_set() and not self._undecided()
+        return self._owning.joined and self._observer.gateways_read.is_set() and not self._undecided()
 
     @property
     def partitions(self) -> frozenset[int]:
@@ -219,95 +202,23 @@ class Autoscaler:
         """What is given to us and not decided."""
         return sorted(self._owning.assigned - self.partitions)
 
-    # -- observe
-
-    async def _follow_gateways(self) -> None:
-        async def follow(works: Callable[[], None]) -> None:
-            topics, start = (Topic.GATEWAYS,), Start("newest_per_key")
-            async with closing(self._event_log.subscribe(topics, start)) as subscription:
-                async for batch in subscription:
-                    works()
-                    now = self._clock.now()
-                    for record in batch.records:
-                        self._estate.beat(record, now)
-                    if batch.caught_up and not self._gateways_read.is_set():
-                        self._estate.know_gateways(now)
-                        self._gateways_read.set()
-                        self._estate.progress.moved()
-
-        await keep_on(follow, self._pauses)
-        self._end()
-
-    def _on_states(self, partition: int) -> None:
-        tenure = self._estate.tenures.get(partition)
-        if tenure is not None and not tenure.states_read.is_set():
-            self._estate.know_states(tenure, self._clock.now())
-            self._waker.wake()
-
-    def _start_of_news(self, partition: int) -> Start:
-        tenure = self._estate.tenures.get(partition)
-        return Start("time", self._clock.now() if tenure is None else tenure.read_to, (partition,))
-
-    async def _take_states(self, batch: Batch) -> None:
-        records = batch.records
-        for begin in range(0, len(records), FOLD_SLICE):
-            now = self._clock.now()
-            for record in records[begin : begin + FOLD_SLICE]:
-                self._estate.fold(record, now)
-            self._waker.wake()
-            if begin + FOLD_SLICE < len(records):
-                await asyncio.sleep(0)
-
-    async def _take_news(self, batch: Batch) -> None:
-        """An edge is folded before the rest, which waits in the inbox."""
-        now = self._clock.now()
-        for record in batch.records:
-            tenure = self._estate.tenures.get(record.position.partition)
-            if tenure is not None:
-                self._take_in(tenure, record, now)
-        await self._decide_edges()
-        self._waker.wake()
-        await asyncio.sleep(0)
-        while self._inbox.full and not self._ended:
-            self._folded.clear()
-            await self._folded.wait()
-
-    def _take_in(self, tenure: Tenure, record: Record, now: Instant) -> None:
-        tenure.read_to = record.appended_at
-        if tenure.past is not None:
-            tenure.past.saw(record)
-        if is_urgent(record.envelope.data):
-            for one in self._inbox.with_all_before(record):
-                self._estate.fold(one, now)
-        else:
-            self._inbox.put(record)
-
-    def _fold_some(self) -> None:
-        """A slice of what waits."""
-        if self._inbox:
-            now = self._clock.now()
-            for record in self._inbox.take(max(FOLD_SLICE, len(self._inbox) // FOLD_PART)):
-                self._estate.fold(record, now)
-            self._folded.set()
-
     # -- decide
 
     async def _work(self) -> None:
         """Decide what is dirty and due, slice by slice; wait when nothing is. Ends when the log is closed."""
-        while not self._ended and not self._recorder.closed:
+        while not (self._observer.closed or self._recorder.closed):
             if self._recorder.failure is not None:
                 raise self._recorder.failure
-            self._fold_some()
+            self._observer.fold_some()
             await self._decide_edges()
             if self._recorder.ordinary:
                 await self._decide_all(self._agenda.take(self._clock.now(), DECIDE_SLICE))
             next_at = self._next_at()
-            if self._inbox or (next_at is not None and next_at <= self._clock.now()):
+            if self._observer.waiting or (next_at is not None and next_at <= self._clock.now()):
                 await asyncio.sleep(0)
             else:
                 await self._waker.rest(next_at)
-        self._end()
-        self._folded.set()  # nobody folds any more
+        self._observer.end()
 
     def _next_at(self) -> Instant | None:
         """When there is something to decide; None: not before something happens."""
@@ -326,10 +237,6 @@ class Autoscaler:
         taken = [one for model in models if (one := self._decider.decide(model, now)) is not None]
         if taken:
             await self._recorder.record(taken, self._decider)
-
-    def _end(self) -> None:
-        self._ended = True
-        self._waker.wake()
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         self._tasks.append(asyncio.create_task(work))

@@ -53,8 +53,8 @@ async def storm(world: GroupWorld, seconds: float) -> None:
         what = drawn.choice(("join", "leave", "freeze", "freeze", "thaw"))
         if what == "join" and len(world.members) < MOST:
             waking.add(asyncio.create_task(_join(world)))
-        elif what == "leave" and len(world.members) > 1:
-            member = drawn.choice(world.members)
+        elif what == "leave" and len(world.members) > 1 and any(one.started for one in world.members):
+            member = drawn.choice([one for one in world.members if one.started])
             world.members.remove(member)
             await member.leave()
         elif what == "freeze" and len(awake) > 1:
