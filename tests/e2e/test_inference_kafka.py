@@ -175,9 +175,9 @@ async def test_every_request_has_one_outcome(broker: Broker, tmp_path: Path) -> 
                 shop.send(f"order-{number // 2}", shop.order(number // 2))
         await asyncio.to_thread(shop.producer.flush, 60)
         for share in (0.1, 0.4, 0.7):
-            await reader.until(int(COUNT * share), 120)
+            await reader.until(int(COUNT * share), 240)
             await restarted(server)
-        await reader.until(len(shop.sent), 180)
+        await reader.until(len(shop.sent), 300)
         await asyncio.sleep(2)  # whatever comes twice would come now
         code = await server.stop()
     finally:

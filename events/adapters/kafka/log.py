@@ -40,7 +40,14 @@ from events.adapters.kafka.reader import Reader
 from events.adapters.kafka.settings import KafkaSettings
 from events.adapters.kafka.subscription import KafkaSubscription
 from events.adapters.kafka.tender import Tender
-from events.adapters.kafka.topics import TopicReport, check_topics, common_partitions, create_topics, problems_of
+from events.adapters.kafka.topics import (
+    TopicReport,
+    check_created,
+    check_topics,
+    common_partitions,
+    create_topics,
+    problems_of,
+)
 from events.adapters.kafka.work import KafkaWork
 from events.adapters.store import Place
 from events.clock import Clock
@@ -173,8 +180,7 @@ class KafkaEventLog:
     def work(self, topics: Sequence[str], group: str, member: str) -> WorkQueue:
         """See `events.work.WorkLog`."""
         self._check_open()
-        names = (group, f"{group}/{member}")
-        work = KafkaWork(self._settings, self._admin, list(map(str, topics)), names, self._partitions)
+        work = KafkaWork(self._settings, self._admin, list(map(str, topics)), (group, member), self._partitions)
         work.left = self._works.discard
         self._works.add(work)
         return work
@@ -218,7 +224,7 @@ class KafkaEventLog:
         reports = await self._admin.call(self._check, within)
         if self._settings.create_topics and any(report.partitions is None for report in reports):
             await self._admin.call(lambda client: create_topics(client, self._settings, reports), within)
-            reports = await self._admin.call(self._check, within)
+            reports = await self._admin.call(lambda client: check_created(client, self._settings), within)
             partitions = {report.name: report.partitions or 0 for report in reports}
             await self._admin.call(lambda client: spans(client, topic_places(partitions, partitions)), within)
         problems = problems_of(reports)

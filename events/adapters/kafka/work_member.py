@@ -15,9 +15,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
-from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
+from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.errors import KafkaError, KafkaTimeoutError
-from kafka.structs import MemberState
+from kafka.structs import ConsumerGroupMetadata, MemberState
 
 from events.adapters.kafka.client import make_worker, passes, told
 from events.adapters.kafka.settings import KafkaSettings
@@ -25,7 +25,7 @@ from events.adapters.kafka.wire import RawRecord
 from events.adapters.kafka.work_reading import from_text, read_work
 from events.adapters.store import Place
 from events.clock import SystemClock
-from events.log import LogUnavailable
+from events.log import LogClosed, LogUnavailable
 from events.work import Assigned, Mark, WorkBatch, WorkItem
 
 logger = logging.getLogger(__name__)
@@ -44,6 +44,10 @@ handed over at once is kept here. What a fetch holds is bounded by its bytes."""
 WAITING: Final = 2048
 """Records that wait for the loop; beyond, nothing is polled for."""
 
+OPEN_TRANSACTION: Final = 25.0
+"""Seconds for the offsets of a place to be told: a transaction that a dead member left open holds them back until the
+brokers end it, 10 to 20 s later. (A member that polls less often than each 30 s is taken for dead.)"""
+
 JOINING: Final = 20.0
 """Seconds that joining may take: a dead member is waited for as long as its session (10 s). Then the member leaves and
 joins anew: kafka-python 3.0.12 may stay out when the brokers do not know it any more."""
@@ -58,7 +62,7 @@ class Held:
     group's generation)."""
 
     terms: Mapping[Place, int]
-    metadata: object = None
+    metadata: ConsumerGroupMetadata | None = None
 
 
 class _BackAgain(Exception):
@@ -82,10 +86,12 @@ class WorkMember:
     """Started once. `hold` and `stop` are called by the loop; `deliver` is called in the thread."""
 
     def __init__(
-        self, settings: KafkaSettings, group: str, partitions: Mapping[str, int], deliver: Callable[[WorkBatch], None]
-    ) -> None:
+        self, settings: KafkaSettings, group: str, partitions: Mapping[str, int],
+        deliver: Callable[[WorkBatch], None], begun: Future[None],
+    ) -> None:  # fmt: skip
         self._settings = settings
         self._group = group
+        self._begun = begun
         self._partitions = partitions
         self._deliver = deliver
         self._clock = SystemClock()
@@ -99,6 +105,7 @@ class WorkMember:
         yet (it may give their first records before)."""
         self.held = Held({})
         """Replaced whole; the transactions' thread reads it."""
+        self._consumer: KafkaConsumer | None = None
         self.behind: Mapping[Place, int] = {}
         self.ended: Future[None] = Future()
         self.ended.set_running_or_notify_cancel()
@@ -120,11 +127,20 @@ class WorkMember:
         """So many records were taken by the loop."""
         self._taken.release(count)
 
+    def steady(self) -> bool:
+        """Whether what is held stands for the group as it is now. May be asked in any thread."""
+        consumer, metadata = self._consumer, self.held.metadata
+        if consumer is None or metadata is None:
+            return False
+        now = consumer.group_metadata()
+        return bool(now.state == MemberState.STABLE and now.generation_id == metadata.generation_id)
+
     # In the thread.
 
     def _run(self) -> None:
         error: Exception | None = None
         try:
+            self._await_beginning()
             while not self._stopping.is_set() and error is None:
                 try:
                     self._session()
@@ -138,9 +154,21 @@ class WorkMember:
             self._go(self.held.terms)
             self.ended.set_result(None) if error is None else self.ended.set_exception(error)
 
+    def _await_beginning(self) -> None:
+        """Until the transactions' thread has ended what a process of our name left open when it died: as long as a
+        transaction is open, nobody is told the offsets that it would commit."""
+        while not self._stopping.is_set():
+            try:
+                self._begun.result(0.1)
+            except TimeoutError:
+                continue
+            except (LogUnavailable, LogClosed) as error:
+                logger.warning("work begins without its transactions: %s", error)
+            return
+
     def _session(self) -> None:
         listener = _Listener()
-        consumer = make_worker(self._settings, self._group)
+        consumer = self._consumer = make_worker(self._settings, self._group)
         generation, stable_at = -1, self._clock.now()
         had: set[Place] = set()
         self._kept.clear()
@@ -161,6 +189,7 @@ class WorkMember:
                     raise KafkaTimeoutError(f"not a stable member of {self._group} for {JOINING:.0f} s")
         finally:
             self._go(self.held.terms)
+            self._consumer = None
             consumer.close(autocommit=False, timeout_ms=2000)
 
     def _pause(self, consumer: KafkaConsumer) -> None:
@@ -197,7 +226,7 @@ class WorkMember:
             raise _BackAgain
         had |= places
         self._kept = {place: raws for place, raws in self._kept.items() if place in places}
-        marks = {place: self._mark(consumer, place) for place in places - set(kept)}
+        marks = self._marks(consumer, places - set(kept)) if places - set(kept) else {}
         came = []
         for place, mark in sorted(marks.items()):
             self._terms += 1
@@ -208,16 +237,30 @@ class WorkMember:
         self._deliver(WorkBatch(revoked=gone, assigned=tuple(came)))
         return int(metadata.generation_id)
 
-    def _mark(self, consumer: KafkaConsumer, place: Place) -> Mark:
+    def _marks(self, consumer: KafkaConsumer, places: frozenset[Place]) -> dict[Place, Mark]:
         """Where the work goes on; the beginning when none was done. Transactions under way are waited for."""
-        partition = TopicPartition(*place)
+        partitions = {place: TopicPartition(*place) for place in places}
         bound = round(self._settings.request_timeout * 1000)
-        found = consumer.committed(partition, metadata=True, timeout_ms=bound)
-        first = consumer.beginning_offsets([partition], timeout_ms=bound)[partition]
-        if found is None or found.offset < 0:
-            return Mark(first)
-        mark = from_text(found.offset, found.metadata)
-        return mark if mark.next_offset >= first else Mark(first, tuple(at for at in mark.done if at >= first))
+        firsts = consumer.beginning_offsets(list(partitions.values()), timeout_ms=bound)
+        marks = {}
+        for place, partition in partitions.items():
+            found, first = self._committed(consumer, partition), firsts[partition]
+            if found is None or found.offset < 0:
+                marks[place] = Mark(first)
+                continue
+            mark = from_text(found.offset, found.metadata)
+            known = tuple(at for at in mark.done if at >= first)  # what retention took is done too
+            marks[place] = mark if mark.next_offset >= first else Mark(first, known)
+        return marks
+
+    def _committed(self, consumer: KafkaConsumer, partition: TopicPartition) -> OffsetAndMetadata | None:
+        ends_at = self._clock.now() + OPEN_TRANSACTION
+        while True:
+            try:
+                return consumer.committed(partition, metadata=True, timeout_ms=2000)
+            except KafkaTimeoutError:
+                if self._clock.now() >= ends_at or self._stopping.is_set():
+                    raise
 
     def _go(self, terms: Mapping[Place, int]) -> None:
         if terms:

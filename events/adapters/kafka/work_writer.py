@@ -33,12 +33,16 @@ FIRST_WAIT: Final = 0.05
 LONGEST_WAIT: Final = 1.0
 
 
+class _Dealing(Exception):
+    """The group deals its partitions anew: what would be written now would be taken back."""
+
+
 class WorkWriter:
     """`settle` and `close` are called by the loop."""
 
     def __init__(
         self, settings: KafkaSettings, admin: Admin, names: tuple[str, str], partitions: Mapping[str, int],
-        held: Callable[[], Held],
+        held: Callable[[], Held | None],
     ) -> None:  # fmt: skip
         self._settings = settings
         self._admin = admin
@@ -51,6 +55,10 @@ class WorkWriter:
         self._producer: KafkaProducer | None = None
         self._unsure = True
         """Whether an earlier transaction may have been committed without our knowing."""
+
+    def begin(self) -> Future[None]:
+        """End what an earlier process of our name left open."""
+        return self._thread.submit(self._begin)
 
     def settle(self, effects: Mapping[Place, Effect]) -> Future[frozenset[Place]]:
         """See `events.work.WorkQueue.settle`."""
@@ -72,33 +80,53 @@ class WorkWriter:
 
     # In the thread.
 
-    def _settle(self, effects: Mapping[Place, Effect], records: Mapping[Place, list[Outgoing]]) -> frozenset[Place]:
+    def _begin(self) -> None:
         ends_at, wait = self._clock.now() + self._settings.append_timeout, FIRST_WAIT
-        settled: frozenset[Place] = frozenset()
-        while True:
+        while self._producer is None:
             try:
-                if self._producer is None:
-                    self._producer = make_transactional(self._settings, self._name)
-                if self._unsure:
-                    settled = self._those_committed(effects)
-                    self._unsure = False
-                held = self._held()
-                left = {p: e for p, e in effects.items() if p not in settled and held.terms.get(p) == e.term}
-                if left:
-                    self._unsure = True
-                    self._transact(left, records, held)
-                    self._unsure = False
-                return settled | frozenset(left)
-            except (KafkaError, OSError, ValueError) as error:
-                self._discard()
-                fatal = not isinstance(error, KafkaError | OSError)
+                self._producer = make_transactional(self._settings, self._name)
+            except (KafkaError, OSError) as error:
                 if self._closing.wait(wait):
                     raise LogClosed("the work was left") from error
-                if fatal or self._clock.now() >= ends_at:
+                if self._clock.now() >= ends_at:
                     raise LogUnavailable(told(self._settings, error)) from error
-                if not passes(error):
+                wait = min(wait * 2, LONGEST_WAIT)
+
+    def _settle(self, effects: Mapping[Place, Effect], records: Mapping[Place, list[Outgoing]]) -> frozenset[Place]:
+        ends_at, wait = self._clock.now() + self._settings.append_timeout, FIRST_WAIT
+        settled: set[Place] = set()
+        while True:
+            try:
+                return self._attempt(effects, records, settled)
+            except (_Dealing, KafkaError, OSError, ValueError) as error:
+                if not isinstance(error, _Dealing):
+                    self._discard()
+                if self._closing.wait(wait):
+                    raise LogClosed("the work was left") from error
+                if isinstance(error, ValueError) or self._clock.now() >= ends_at:
+                    raise LogUnavailable(told(self._settings, error)) from error
+                if isinstance(error, KafkaError) and not passes(error):
                     logger.info("a transaction is tried again: %s", told(self._settings, error))
                 wait = min(wait * 2, LONGEST_WAIT)
+
+    def _attempt(
+        self, effects: Mapping[Place, Effect], records: Mapping[Place, list[Outgoing]], settled: set[Place]
+    ) -> frozenset[Place]:
+        """One transaction, unless an earlier one turns out to have been committed: then `settled` grows."""
+        held = self._held()
+        if held is None:
+            raise _Dealing("the group deals its partitions")
+        if self._producer is None:
+            self._producer = make_transactional(self._settings, self._name)
+        if self._unsure:
+            settled |= self._those_committed(effects)
+            self._unsure = False
+        left = {p: e for p, e in effects.items() if p not in settled and held.terms.get(p) == e.term}
+        if left:
+            self._unsure = True
+            self._transact(left, records, held)
+            self._unsure = False
+        return frozenset(settled | left.keys())
 
     def _transact(
         self, effects: Mapping[Place, Effect], records: Mapping[Place, list[Outgoing]], held: Held

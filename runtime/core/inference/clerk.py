@@ -341,9 +341,11 @@ class Clerk:
             return
         policy = self._policy
         for errand in [one for one in self._errands.values() if one.arrival.place == place]:
-            least = policy.lap if errand.arrival.parked else policy.park_when_full_after
+            moves = self._moves(errand, now)
+            soon = policy.park_after if moves else policy.park_when_full_after
+            least = policy.lap if errand.arrival.parked else soon
             waits = errand.state in (State.WAITING, State.FOLLOWING)
-            stuck = errand.state is State.ASKED and not self._moves(errand, now)
+            stuck = errand.state is State.ASKED and not moves
             if (waits or stuck) and now - errand.waiting_since >= least:
                 self._park(errand, now, out)
         self._relieved.add(place)

@@ -18,7 +18,8 @@ class InferencePolicy:
     park_after: Seconds = Seconds(5.0)
     """A request that waited so long for a model that gives no slots is parked (design §5)."""
     park_when_full_after: Seconds = Seconds(1.0)
-    """The same when its partition's look-ahead is full: others stand behind it."""
+    """The same when its partition's look-ahead is full: others stand behind it. (Then those whose model gives slots are
+    parked too, after `park_after`, unless they have a ticket.)"""
     lap: Seconds = Seconds(30.0)
     """A parked request is moved to the end of its topic when the look-ahead there is full and it waited so long: all
     that are parked are seen once in a lap, and cost one write in it."""
