@@ -56,7 +56,8 @@ def _look(settings: Settings, servers: tuple[str, ...], *, create: bool) -> Topi
         if create and any(report.partitions is None for report in reports):
             making = admin.submit(lambda found: topics.create_topics(found, wanted, reports), wanted.open_timeout)
             created = making.result()
-            reports = admin.submit(looking, wanted.open_timeout).result()
+            again = functools.partial(topics.check_created, settings=wanted)
+            reports = admin.submit(again, wanted.open_timeout).result()
     finally:
         admin.close()
     states = tuple(

@@ -69,6 +69,15 @@ def check_topics(
     return tuple(_with_uneven(reports))
 
 
+def check_created(client: KafkaAdminClient, settings: KafkaSettings) -> tuple[TopicReport, ...]:
+    """All topics right after they were created: a broker that does not know one yet is asked again (by the caller, who
+    tries again what passes)."""
+    reports = check_topics(client, settings)
+    if missing := [report.name for report in reports if report.partitions is None]:
+        raise LeaderNotAvailableError(f"just created, and not known to each broker yet: {', '.join(missing)}")
+    return reports
+
+
 def create_topics(client: KafkaAdminClient, settings: KafkaSettings, reports: Sequence[TopicReport]) -> list[str]:
     """Create those of `reports` that are missing, with as many partitions as the others have; their names.
 
@@ -143,6 +152,11 @@ def _report(
         return TopicReport(name, kind)
     if topic["error_code"] != 0:  # just created by another, it has no leader yet: that passes
         raise for_code(topic["error_code"])(f"{name} cannot be described")
+    if "cleanup.policy" not in configs:
+        raise LeaderNotAvailableError(
+            f"{name}: its configuration is not told: the broker that was asked does not know it yet, or the right to "
+            "DescribeConfigs is missing"
+        )
     partitions = topic["partitions"]
     assert isinstance(partitions, list)
     replication = min((len(one["replica_nodes"]) for one in partitions), default=0)
