@@ -57,6 +57,8 @@ class Followers:
         """Goes up with everything that may change what may be sold."""
         self._viewed_at = NEVER
         """When our view of who lives changed, or we may have been taken for dead: what was said before is void."""
+        self.not_before = NEVER
+        """We begin nothing until then: we may not have read of all gateways yet."""
         self._log_until = NEVER
         self.until = NEVER
         """Until when nobody has taken us for dead."""
@@ -158,7 +160,7 @@ class Followers:
     def begins_at(self) -> Instant:
         """The earliest instant at which we may begin to sell: until then a silent authority may still count on one of
         us. One whose process is gone for sure is not waited for."""
-        latest = NEVER
+        latest = self.not_before
         view: View | None = None if self._authorities is None else self._authorities.view
         for vows in (self._own_vows, *(follower.vows for follower in self._followers.values())):
             for member, until in vows.items():

@@ -55,6 +55,8 @@ class Membership:
         self._read_back_at = Instant(float("-inf"))
         self._reading_since = Instant(0.0)
         """Since when our beats have come back without a gap: before, others may have beaten unseen."""
+        self.read_on_until = Instant(0.0)
+        """After a gap others' beats are read a little later than our own: until then some may be unknown here."""
         self._leaving = False
         self._surely_dead: dict[Member, None] = {}
         """Lives whose address refused, in that order; the oldest of too many are forgotten."""
@@ -125,6 +127,8 @@ class Membership:
         if beat.boot == self.me.boot:
             if now - self._read_back_at >= GAP:
                 self._reading_since = now
+                if self._log_time is not None:
+                    self.read_on_until = Instant(now + GAP)
             self._log_time = appended_at if self._log_time is None else max(self._log_time, appended_at)
             self._read_back_at = now
         elif self._log_time is None:

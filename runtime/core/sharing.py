@@ -116,6 +116,7 @@ class Sharing:
         """A beat was read from the log. `said_at`: by the clock of the gateway that said it."""
         member, view = Member(beat.gateway, beat.boot), self.allegiance.view
         self.membership.beat(beat, appended_at, now)
+        self.authority.followers.not_before = self.membership.read_on_until
         if view is not None and member not in view:
             self.authority.appeared(now)
         self._reconsider(now)

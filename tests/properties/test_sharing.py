@@ -55,7 +55,12 @@ class Walk:
         self.net.cut.add(frozenset(self.rng.choice(list(combinations(NAMES, 2)))))
 
     def cut_from_log(self) -> None:
-        self.net.logless.add(self.rng.choice(NAMES))
+        """Once it knows all others: one that is cut off before cannot know of whom it has never heard (decision 12)."""
+        name = self.rng.choice(NAMES)
+        node = self.net.nodes.get(name)
+        view = None if node is None else node.sharing.allegiance.view
+        if view is not None and all(other.me in view for other in self.net.nodes.values()):
+            self.net.logless.add(name)
 
     def heal(self) -> None:
         self.net.cut.clear()
