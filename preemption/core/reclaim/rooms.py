@@ -3,7 +3,7 @@ times a plan, for one node at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from preemption.core.gpus.mig import family
@@ -14,7 +14,7 @@ from preemption.core.reclaim.values import Held
 
 @dataclass(slots=True)
 class NodeRoom:
-    """One node, and how many replicas of `task` it could hold. Change it with `free`, on a `copy`."""
+    """One node, and how many replicas of `task` it could hold. Change it with `move`, on a `copy`."""
 
     task: Task
     cpu: int
@@ -39,16 +39,15 @@ class NodeRoom:
             self.accepts,
         )
 
-    def release(self, held: Iterable[Held]) -> None:
-        """These places on this node become free."""
-        for one in held:
-            self.cpu += one.task.cpu_milli
-            self.memory += one.task.memory_bytes
-            for card in one.spot.cards:
-                if one.task.profile:
-                    self.state[card] &= ~family(self.families[card]).profiles[one.task.profile].bits(one.spot.start)
-                else:
-                    self.free[card] += one.spot.milli
+    def move(self, held: Held, sign: int) -> None:
+        """A place on this node becomes free (`sign` 1), or is held again (-1)."""
+        self.cpu += sign * held.task.cpu_milli
+        self.memory += sign * held.task.memory_bytes
+        for card in held.spot.cards:
+            if held.task.profile:
+                self.state[card] ^= family(self.families[card]).profiles[held.task.profile].bits(held.spot.start)
+            else:
+                self.free[card] += sign * held.spot.milli
 
     def count(self) -> int:
         """How many replicas fit."""
@@ -69,6 +68,39 @@ class NodeRoom:
                 if name and self.task.profile in family(name).profiles
             )
         return sum(max(0, free) // need for free, need in zip(self.free, self.need, strict=True))
+
+
+Key = tuple[str, tuple[int, ...]]
+"""A unit: a job, and which of its members."""
+
+
+class NodeTrial:
+    """A node on paper, while units leave it and come back. A member that two units name (a whole job, and one of its
+    surplus members) leaves once."""
+
+    def __init__(self, room: NodeRoom, here: Mapping[Key, Sequence[tuple[int, Held]]]) -> None:
+        self._room = room.copy()
+        self._here = here
+        self._left: dict[tuple[str, int], int] = {}
+
+    def leave(self, key: Key) -> None:
+        """A unit leaves."""
+        for member, held in self._here[key]:
+            times = self._left.get((key[0], member), 0)
+            self._left[key[0], member] = times + 1
+            if not times:
+                self._room.move(held, 1)
+
+    def back(self, key: Key) -> None:
+        """A unit that left is back."""
+        for member, held in self._here[key]:
+            self._left[key[0], member] -= 1
+            if not self._left[key[0], member]:
+                self._room.move(held, -1)
+
+    def count(self) -> int:
+        """How many replicas fit."""
+        return self._room.count()
 
 
 def node_room(space: Space, row: int, task: Task) -> NodeRoom:

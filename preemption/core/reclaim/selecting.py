@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 from preemption.core.gpus.space import Space
-from preemption.core.reclaim.rooms import node_room
+from preemption.core.reclaim.rooms import Key, NodeTrial, node_room
 from preemption.core.reclaim.values import Held, Shortage
 
 MOST_SWAPS = 64
@@ -39,7 +39,7 @@ class Unit:
     whole: bool
 
     @property
-    def key(self) -> tuple[str, tuple[int, ...]]:
+    def key(self) -> Key:
         """Tells units apart."""
         return self.job, self.members
 
@@ -65,6 +65,10 @@ class _Bundle:
     cost: float
     units: tuple[Unit, ...]
 
+    def each(self, missing: int) -> float:
+        """What a replica of it costs, when so many are missing: more are worth nothing."""
+        return self.cost / max(1, min(self.gained, missing))
+
 
 class Selection:
     """Chooses units for one shortage; made for one choice."""
@@ -72,15 +76,15 @@ class Selection:
     def __init__(self, space: Space, shortage: Shortage, units: Sequence[Unit]) -> None:
         self._space, self._shortage = space, shortage
         self._units = sorted(units, key=lambda unit: (unit.cost, unit.turn))
-        self._here: dict[int, dict[tuple[str, tuple[int, ...]], list[Held]]] = defaultdict(dict)
+        self._here: dict[int, dict[Key, list[tuple[int, Held]]]] = defaultdict(dict)
         self._by_key = {unit.key: unit for unit in self._units}
         for unit in self._units:
-            for held in unit.held:
-                self._here[held.spot.node].setdefault(unit.key, []).append(held)
+            for member, held in zip(unit.members, unit.held, strict=True):
+                self._here[held.spot.node].setdefault(unit.key, []).append((member, held))
         self._base = {row: node_room(space, row, shortage.task) for row in self._here}
         self._counts = {row: room.count() for row, room in self._base.items()}
-        self._elsewhere = int(space.room(shortage.task).sum()) - sum(self._counts.values())
-        self._taken: dict[tuple[str, tuple[int, ...]], Unit] = {}
+        self._room = int(space.room(shortage.task).sum())
+        self._taken: dict[Key, Unit] = {}
 
     def choose(self) -> Chosen:
         """The cheapest units that were found to be enough."""
@@ -95,9 +99,6 @@ class Selection:
         put_back = tuple(unit for key, unit in sorted(first.items()) if key not in self._taken)
         return Chosen(taken, put_back, useless, enough=True)
 
-    def _room(self) -> int:
-        return self._elsewhere + sum(self._counts.values())
-
     def _useless(self) -> frozenset[str]:
         """Jobs that hold nothing on any node that could take one more replica were all gone."""
         useful: set[str] = set()
@@ -110,15 +111,14 @@ class Selection:
         heap: list[tuple[float, float, int, int]] = []
         version: dict[int, int] = defaultdict(int)
         bundles: dict[int, _Bundle] = {}
-        missing = self._shortage.count - self._room()
+        missing = self._shortage.count - self._room
 
         def push(row: int) -> None:
             version[row] += 1
-            bundle = self._bundle(row)
+            bundle = self._bundle(row, missing)
             if bundle is not None:
                 bundles[row] = bundle
-                gained = min(bundle.gained, max(1, missing))
-                heapq.heappush(heap, (bundle.cost / gained, bundle.cost, row, version[row]))
+                heapq.heappush(heap, (bundle.each(missing), bundle.cost, row, version[row]))
 
         for row in sorted(self._here):
             push(row)
@@ -127,14 +127,17 @@ class Selection:
                 heapq.heappop(heap)
             if not heap:
                 return False
-            _, _, row, _ = heapq.heappop(heap)
+            each, _, row, _ = heapq.heappop(heap)
+            if bundles[row].each(missing) > each:  # it gains more than is missing by now
+                push(row)
+                continue
             touched = self._take(bundles[row].units)
-            missing = self._shortage.count - self._room()
+            missing = self._shortage.count - self._room
             for other in sorted(touched):
                 push(other)
         return True
 
-    def _bundle(self, row: int) -> _Bundle | None:
+    def _bundle(self, row: int, missing: int) -> _Bundle | None:
         """The cheapest found set of units of this node that makes room for at least one more replica there."""
         here = [self._by_key[key] for key in self._here[row] if not self._is_taken(key)]
         if not here:
@@ -147,12 +150,12 @@ class Selection:
         found = [bundle for order in _distinct_orders(orders) if (bundle := self._grow(row, order)) is not None]
         if found and len(here) <= MOST_TRIED:
             found.append(self._cheapest(row, here, min(found, key=lambda one: one.cost)))
-        return min(found, key=lambda one: (one.cost / one.gained, [unit.turn for unit in one.units]), default=None)
+        return min(found, key=lambda one: (one.each(missing), [unit.turn for unit in one.units]), default=None)
 
     def _cheapest(self, row: int, here: Sequence[Unit], known: _Bundle) -> _Bundle:
         """The cheapest set of all that makes room on this node: every set that costs less than the known one is
         tried."""
-        taken = [key for key in self._here[row] if self._is_taken(key)]
+        taken = self._gone_from(row)
         best = known
         for size in range(1, len(here) + 1):
             for units in combinations(here, size):
@@ -163,65 +166,58 @@ class Selection:
         return best
 
     def _grow(self, row: int, order: Sequence[Unit]) -> _Bundle | None:
-        before, taken = self._counts[row], [key for key in self._here[row] if self._is_taken(key)]
-        room = self._base[row].copy()
-        room.release(held for held, _ in self._distinct(row, taken))
-        chosen: list[Unit] = []
+        """Take units in this order until one more replica fits; then put back those that it does not need."""
+        before, trial, chosen = self._counts[row], self._trial(row, self._gone_from(row)), list[Unit]()
         for unit in order:
-            room.release(self._new_places(row, unit, chosen))
+            trial.leave(unit.key)
             chosen.append(unit)
-            if room.count() > before:
+            if trial.count() > before:
                 break
         else:
             return None
         for unit in sorted(chosen, key=lambda one: (-one.cost, one.turn)):
-            rest = [one for one in chosen if one is not unit]
-            if self._count_without(row, [*taken, *(one.key for one in rest)]) > before:
-                chosen = rest
+            trial.back(unit.key)
+            if trial.count() > before:
+                chosen.remove(unit)
+            else:
+                trial.leave(unit.key)
         return _Bundle(self._gained(chosen), sum(unit.cost for unit in chosen), tuple(chosen))
 
     def _gained(self, chosen: Sequence[Unit]) -> int:
         """How many more replicas have room without these units, on all nodes that they are on."""
         gained = 0
         for row in {held.spot.node for unit in chosen for held in unit.held}:
-            gone = [key for key in self._here[row] if self._is_taken(key)]
-            gone += [unit.key for unit in chosen if unit.key in self._here[row]]
+            gone = [*self._gone_from(row), *(unit.key for unit in chosen if unit.key in self._here[row])]
             gained += self._count_without(row, gone) - self._counts[row]
         return gained
-
-    def _new_places(self, row: int, unit: Unit, chosen: Iterable[Unit]) -> list[Held]:
-        """What of a unit on this node nobody of `chosen` frees already: a whole job holds its surplus members too."""
-        freed = {member for one in chosen if one.job == unit.job for member in one.members}
-        freed |= {member for one in self._taken.values() if one.job == unit.job for member in one.members}
-        return [held for member, held in zip(unit.members, unit.held, strict=True)
-                if held.spot.node == row and member not in freed]  # fmt: skip
 
     def _freed(self, row: int, unit: Unit) -> float:
         """How much of cards a unit frees on a node; a little where it frees cores only."""
         return sum(1000 if held.task.profile else held.spot.milli * len(held.spot.cards)
-                   for held in self._here[row][unit.key]) or 1e-3  # fmt: skip
+                   for _, held in self._here[row][unit.key]) or 1e-3  # fmt: skip
 
-    def _is_taken(self, key: tuple[str, tuple[int, ...]]) -> bool:
+    def _is_taken(self, key: Key) -> bool:
         """Whether a unit is taken, or all that it would free is."""
         if key in self._taken:
             return True
         members = {member for unit in self._taken.values() if unit.job == key[0] for member in unit.members}
         return members.issuperset(key[1])
 
-    def _count_without(self, row: int, gone: Collection[tuple[str, tuple[int, ...]]]) -> int:
-        """How many replicas the node holds when these units are gone."""
-        room = self._base[row].copy()
-        room.release(held for held, _ in self._distinct(row, gone))
-        return room.count()
+    def _gone_from(self, row: int) -> list[Key]:
+        """The units of a node that are taken."""
+        here = self._here[row]
+        return [key for key in self._taken if key in here]
 
-    def _distinct(self, row: int, gone: Iterable[tuple[str, tuple[int, ...]]]) -> list[tuple[Held, tuple[str, int]]]:
-        places: dict[tuple[str, int], Held] = {}
+    def _trial(self, row: int, gone: Iterable[Key]) -> NodeTrial:
+        """A node on paper, without these units."""
+        trial = NodeTrial(self._base[row], self._here[row])
         for key in gone:
-            unit = self._by_key[key]
-            for member, held in zip(unit.members, unit.held, strict=True):
-                if held.spot.node == row:
-                    places[unit.job, member] = held
-        return [(held, place) for place, held in places.items()]
+            trial.leave(key)
+        return trial
+
+    def _count_without(self, row: int, gone: Iterable[Key]) -> int:
+        """How many replicas the node holds when these units are gone."""
+        return self._trial(row, gone).count()
 
     def _take(self, units: Iterable[Unit]) -> set[int]:
         rows: set[int] = set()
@@ -231,20 +227,21 @@ class Selection:
         self._recount(rows)
         return rows
 
-    def _drop(self, key: tuple[str, tuple[int, ...]]) -> Unit:
+    def _drop(self, key: Key) -> None:
         unit = self._taken.pop(key)
         self._recount({held.spot.node for held in unit.held})
-        return unit
 
     def _recount(self, rows: Iterable[int]) -> None:
         for row in rows:
-            self._counts[row] = self._count_without(row, [key for key in self._here[row] if key in self._taken])
+            count = self._count_without(row, self._gone_from(row))
+            self._room += count - self._counts[row]
+            self._counts[row] = count
 
     def _fill_back(self) -> None:
         """Put back whom nobody needs, the dearest first."""
         for unit in sorted(self._taken.values(), key=lambda one: (-one.cost, one.turn)):
             self._drop(unit.key)
-            if self._room() < self._shortage.count:
+            if self._room < self._shortage.count:
                 self._take([unit])
 
     def _swap(self) -> None:
@@ -260,7 +257,7 @@ class Selection:
                 if self._is_taken(cheap.key):
                     continue
                 self._take([cheap])
-                if self._room() >= self._shortage.count:
+                if self._room >= self._shortage.count:
                     break
                 self._drop(cheap.key)
         self._fill_back()
