@@ -72,8 +72,8 @@ lock: setup  ## lock the dependencies anew, with versions and hashes
 	$$UV pyproject.toml --output-file requirements/runtime.txt; \
 	$$UV pyproject.toml --extra llamacpp --extra kafka --group test --group lint --group build --output-file requirements/dev.txt
 
-wheel: setup  ## build the wheel into dist/
-	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+wheel: setup  ## build the wheels (relume, relume-trainer) into dist/
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist . ./packaging/trainer
 
 clean:  ## remove what was built
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
