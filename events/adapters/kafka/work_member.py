@@ -33,6 +33,10 @@ logger = logging.getLogger(__name__)
 TURN: Final = 50
 """Milliseconds of one poll: so long may a place that is held no more wait."""
 
+DEALING: Final = 2000
+"""Milliseconds of one poll while the member joins. kafka-python 3.0.12 throws an assignment away that comes between two
+polls, and joins anew: with short ones it may never get in on a busy machine."""
+
 BATCH: Final = 256
 """Records of one place that are handed over together."""
 
@@ -179,7 +183,7 @@ class WorkMember:
             consumer.subscribe(list(self._partitions), listener=listener)
             while not self._stopping.is_set():
                 self._pause(consumer)
-                polled = consumer.poll(timeout_ms=0 if self._ready() else TURN, max_records=ALL)
+                polled = consumer.poll(timeout_ms=self._patience(consumer), max_records=ALL)
                 if listener.assignments:
                     generation = self._rebalance(consumer, listener, generation, had)
                 self._hand_over(consumer, polled)
@@ -191,6 +195,11 @@ class WorkMember:
             self._go(self.held.terms)
             self._consumer = None
             consumer.close(autocommit=False, timeout_ms=2000)
+
+    def _patience(self, consumer: KafkaConsumer) -> int:
+        if consumer.group_metadata().state != MemberState.STABLE:
+            return DEALING
+        return 0 if self._ready() else TURN
 
     def _pause(self, consumer: KafkaConsumer) -> None:
         while self._taken.acquire(blocking=False):

@@ -1,0 +1,97 @@
+"""Work on Kafka shared by members: who is away loses its part, who comes back settles nothing that is another's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from events.adapters.kafka.log import KafkaEventLog
+from events.adapters.kafka.work_reading import from_text, to_text
+from events.clock import SystemClock
+from events.work import Effect, Mark
+from tests.contracts.test_work import GROUP, TOPICS, Worker, answer, answers, request
+from tests.support.kafka_broker import Broker, shared_broker
+from tests.support.kafka_logs import LEAKS, collect_leaks, quick_settings, wipe
+
+kafka = [pytest.mark.needs("kafka"), pytest.mark.slow, *LEAKS]
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    """The broker, without topics."""
+    broker = shared_broker()
+    wipe(broker)
+    yield broker
+    broker.revive()
+    collect_leaks()
+
+
+def partitions(worker: Worker) -> dict[str, set[int]]:
+    return {topic: {place[1] for place in worker.held if place[0] == topic} for topic in TOPICS}
+
+
+@pytest.mark.parametrize("mark", [Mark(7), Mark(7, (8,)), Mark(0, (1, 5, 2048)), Mark(1 << 40, ((1 << 40) + 3,))])
+def test_a_mark_survives_its_text(mark: Mark) -> None:
+    """As metadata of an offset; two thousand of them fit."""
+    assert from_text(mark.next_offset, to_text(mark)) == mark
+    assert len(to_text(Mark(0, tuple(range(1, 2048))))) < 400
+    assert from_text(7, "not ours!") == Mark(7)
+
+
+@pytest.mark.parametrize("_", [pytest.param(None, marks=kafka)])
+async def test_members_share_and_take_over(broker: Broker, _: None) -> None:
+    """Partitions of the same number go together; a second member takes some, without the first being stopped in those
+    that it keeps; what the first settles of those that it lost is not written."""
+    clock = SystemClock()
+    async with KafkaEventLog(quick_settings(broker), clock) as one, KafkaEventLog(quick_settings(broker), clock) as two:
+        names = [f"m{number}" for number in range(12)]
+        await one.append([request(name, name) for name in names])
+        first = Worker(one.work(TOPICS, GROUP, "one"))
+        await first.until(lambda: len(first.items) == 12)
+        before = dict(first.held)
+        second = Worker(two.work(TOPICS, GROUP, "two"))
+        await second.until(lambda: bool(second.held))
+        await first.until(lambda: len(first.held) < 6)
+        assert len(partitions(first)[TOPICS[0]]) + len(partitions(second)[TOPICS[0]]) == 3
+        for worker in (first, second):
+            assert partitions(worker)[TOPICS[0]] == partitions(worker)[TOPICS[1]]
+        assert all(before[place] == assigned for place, assigned in first.held.items())
+        lost = next(item for item in first.items.values() if item.place not in first.held)
+        late = Effect(before[lost.place].term, (answer("late"),), Mark(lost.position.offset + 1))
+        assert await first.queue.settle({lost.place: late}) == frozenset()
+        kept = next(item for item in first.items.values() if item.place in first.held)
+        assert kept.envelope is not None
+        assert await first.settle(kept.envelope.id) == {kept.place}
+        assert await answers(one) == [kept.envelope.id]
+        await first.close()
+        await second.until(lambda: len(second.held) == 6)
+        assert second.held[kept.place].mark.next_offset == kept.position.offset + 1
+        await second.close()
+
+
+@pytest.mark.parametrize("_", [pytest.param(None, marks=kafka)])
+async def test_a_broker_that_dies_in_a_settlement_writes_it_once(broker: Broker, _: None) -> None:
+    """Twenty settlements, one after the other, while it is killed and started again: each is written once."""
+    async with KafkaEventLog(quick_settings(broker), SystemClock()) as log:
+        names = [f"r{number:02}" for number in range(20)]
+        await log.append([request(name) for name in names])
+        worker = Worker(log.work(TOPICS, GROUP, "one"))
+        await worker.until(lambda: len(worker.items) == 20)
+
+        async def settle_all() -> None:
+            for name in names:
+                while not await worker.settle(name):  # its partition was away for a moment
+                    place = worker.items[name].place
+                    await worker.until(lambda place=place: place in worker.held)  # type: ignore[misc]  # bound
+                    await asyncio.sleep(0.1)
+
+        settling = asyncio.create_task(settle_all())
+        await asyncio.sleep(0.3)
+        broker.kill()
+        await asyncio.to_thread(broker.start)
+        async with asyncio.timeout(90):
+            await settling
+        assert sorted(await answers(log)) == names
+        await worker.close()
