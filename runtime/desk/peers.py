@@ -221,7 +221,7 @@ class Peers:
                     await calling.met.wait()
             except ConnectionRefusedError:
                 self._listener.refused(member)
-            except (OSError, TimeoutError) as error:
+            except (OSError, TimeoutError, ValueError) as error:  # ValueError: its beat tells no address
                 self.counts.calls_failed += 1
                 logger.debug("%s does not answer at %s: %s", member.gateway, address, error)
             if calling.line.open:
