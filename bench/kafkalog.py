@@ -66,7 +66,7 @@ async def _adapter(broker: Broker, effort: Effort) -> list[Figure]:
     plain = await asyncio.to_thread(PlainKafka, broker.address)
     async with _open(broker, clock) as log:
         for _ in range(effort.rounds):
-            events = [writer.envelope(window(f"m{one % 100}", 0.0, 1.0, 3)) for one in range(count)]
+            events = [writer.envelope(window(f"m{one % 100}", 1.0, 2.0, 3)) for one in range(count)]
             began = clock.now()
             told["offered"].append(await _offer(log, events))
             told["followed"].append(await _follow(log, began, count))
@@ -112,7 +112,7 @@ async def _follow(log: KafkaEventLog, since: float, count: int) -> float:
 
 def _row(event: AnyEnvelope) -> tuple[bytes, bytes, list[tuple[str, bytes]]]:
     encoded = to_binary(event)
-    return event.key.encode(), encoded.data, [(name, text.encode()) for name, text in encoded.headers.items()]
+    return event.key.encode(), encoded.data, list(encoded.headers)
 
 
 # The autoscaler.
@@ -172,6 +172,7 @@ class _Teller:
         began, index = time.perf_counter(), 0
         while True:
             due = int((time.perf_counter() - began) * RATE)
+            index = max(index, due - int(RATE * 5 * PORTION))  # what it had no processor for is not made up for
             while index < due:
                 name = self._models[index % len(self._models)]
                 now = self._clock.now()
