@@ -24,6 +24,7 @@ BENCHMARKS = {
         "bench.parts", "gateway, autoscaler and cluster as processes on Kafka: held to started, ready to sent"
     ),
     "kafka": About("bench.kafkalog", "the Kafka log beside plain kafka-python; the autoscaler behind 5,000 events/s"),
+    "inference": About("bench.inference", "an asynchronous request end to end, beside the same by HTTP"),
     "planning": About("bench.planning", "a plan among 1,000 and 10,000 GPUs; how full the published cluster gets"),
     "sharing": About("bench.sharing", "leases of a remote slot authority; how long a hand-over takes"),
     "log": About("bench.eventlog", "the SQLite event log beside plain sqlite3"),

@@ -183,8 +183,7 @@ class Office:
             self.counts.read += 1
             found = read_item(item, self._settings)
             if found is None:
-                self._settler.amend(item)
-                self._do(self.clerk.pass_over(item.place, item.position.offset, now))
+                self._do(self.clerk.pass_over(item.place, item.position.offset, item.amends, now))
             elif found.why is not None:
                 self._do(self.clerk.refuse(found.arrival, found.why, now))
             else:
@@ -212,7 +211,7 @@ class Office:
             return
         gone = list(places)
         for place in gone:
-            self._settler.forget(place)
+            self._settler.terms.pop(place, None)
             self._places.discard(place)
         self._do(self.clerk.revoke(gone, self._clock.now()))
 

@@ -14,7 +14,7 @@ from events.envelope import AnyEnvelope
 from events.log import LogClosed, LogUnavailable
 from events.types.inference import FailureReason, InferenceCompleted, InferenceFailed
 from events.units import Instant, Seconds
-from events.work import Effect, Mark, Place, WorkItem, WorkQueue
+from events.work import Effect, Mark, Place, WorkQueue
 from runtime.core.inference.clerk import Clerk
 from runtime.core.inference.endings import Answered, Command, Copied, Settlement
 from runtime.inference.telling import events_of, small_events_of
@@ -39,7 +39,6 @@ class Settler:
         self._do = do
         self._queue: WorkQueue | None = None
         self._pending: deque[Settlement] = deque()
-        self._amends: dict[tuple[Place, int], tuple[AnyEnvelope, ...]] = {}
         self._bell = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -52,22 +51,11 @@ class Settler:
         """Write to this one from now on."""
         self._queue = queue
 
-    def amend(self, item: WorkItem) -> None:
-        """What is to be written together with an item that is no request."""
-        if item.amends:
-            self._amends[item.place, item.position.offset] = item.amends
-
     def add(self, settlement: Settlement) -> None:
         """To be written."""
         self._pending.append(settlement)
         self._idle.clear()
         self._bell.set()
-
-    def forget(self, place: Place) -> None:
-        """It is another's."""
-        self.terms.pop(place, None)
-        for known in [one for one in self._amends if one[0] == place]:
-            del self._amends[known]
 
     async def drained(self, within: Seconds) -> None:
         """Wait until all is written, for so long at most."""
@@ -120,8 +108,6 @@ class Settler:
         self.transactions += 1
         done = [one for one in ours if one.place in settled]
         self.settled += len(done)
-        for one in ours:
-            self._amends.pop((one.place, one.offset), None)
         self._do(self._clerk.settled(done, self._clock.now()))
 
     def _effects(
@@ -131,7 +117,7 @@ class Settler:
         now = self._clock.now()
         events: dict[Place, list[AnyEnvelope]] = {place: [] for place in marks}
         for one in ours:
-            events[one.place] += self._amends.get((one.place, one.offset), ())
+            events[one.place] += one.amends
             events[one.place] += told(one, now)
         return {
             place: Effect(self.terms[place], tuple(events[place]), Mark(*mark), _copies(ours, events[place], place))

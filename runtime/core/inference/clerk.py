@@ -12,6 +12,7 @@ import heapq
 import itertools
 from collections.abc import Iterable, Sequence
 
+from events.envelope import AnyEnvelope
 from events.types.inference import FailureReason, InferenceCompleted
 from events.units import Instant, Seconds, format_duration
 from runtime.core.inference.backlog import Backlog
@@ -125,9 +126,11 @@ class Clerk:
         self._end(errand, Repeated() if repeated else why, now, out)
         return out
 
-    def pass_over(self, place: Place, offset: int, now: Instant) -> list[Command]:
-        """What was read is no request; what is to be told of it, the shell knows."""
-        return [Settle(Settlement(place, offset))] if self._read(place, offset, 0, now) else []
+    def pass_over(self, place: Place, offset: int, amends: tuple[AnyEnvelope, ...], now: Instant) -> list[Command]:
+        """What was read is no request; `amends` are to be told because of it."""
+        if not self._read(place, offset, 0, now):
+            return []
+        return [Settle(Settlement(place, offset, amends=amends))]
 
     def full(self, place: Place) -> bool:
         """Whether nothing more should be read of a place for now."""

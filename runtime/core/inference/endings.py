@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from events.envelope import AnyEnvelope
 from events.types.inference import FailureReason, InferenceCompleted
 from events.units import Instant
 from runtime.core.inference.errand import Errand, Place
@@ -53,13 +54,13 @@ Ending = Answered | Copied | Dead | Parked | Repeated
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """An offset that is finished as soon as its ending is told. `errand` None: nobody's; what is to be told of it, the
-    shell knows."""
+    """An offset that is finished as soon as its ending is told. `errand` None: nobody's; `amends` are told of it."""
 
     place: Place
     offset: int
     errand: Errand | None = None
     ending: Ending = Repeated()
+    amends: tuple[AnyEnvelope, ...] = ()
 
 
 # Commands.

@@ -10,7 +10,7 @@ import pytest
 from events.types.inference import FailureReason, Origin
 from events.units import Instant, Seconds
 from runtime.core.inference.backlog import Backlog, concurrency
-from runtime.core.inference.endings import Dead
+from runtime.core.inference.endings import Dead, Settle
 from runtime.core.inference.errand import TABLE, Arrival, Errand, Happening, State
 from runtime.core.inference.lane import Lane
 from runtime.core.inference.outcomes import Outcomes
@@ -392,3 +392,21 @@ def test_who_follows_a_request_whose_partition_goes_leads() -> None:
     assert models_asked(world) == ["a"]
     world.do(world.clerk.revoke([leader.arrival.place], world.now))
     assert models_asked(world) == ["b"]
+
+
+def test_what_is_no_request_takes_its_amends_with_it() -> None:
+    """Also when its partition goes and comes back while it is being settled: the old one is nobody's, the new one
+    has them too."""
+    world = World()
+    place, amends = (REQUESTS, 0), ("a letter",)
+    (first,) = world.clerk.pass_over(place, 0, amends, world.now)  # type: ignore[arg-type]  # any value
+    world.clerk.revoke([place], world.now)
+    world.clerk.assign(place, 0, ())
+    (second,) = world.clerk.pass_over(place, 0, amends, world.now)  # type: ignore[arg-type]  # as above
+    assert isinstance(second, Settle)
+    assert isinstance(first, Settle)
+    assert second.settlement.amends == amends
+    assert world.clerk.pass_over(place, 0, amends, world.now) == []  # type: ignore[arg-type]  # as above
+    ours, marks = world.clerk.finish([second.settlement])
+    assert (ours, marks) == ([second.settlement], {place: (1, ())})
+    assert world.clerk.finish([first.settlement]) == ([], {})
