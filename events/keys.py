@@ -35,7 +35,7 @@ def default_key(data: object) -> str | None:
 
 
 def _model_key(data: object) -> str | None:
-    """Of what is about a model. Asynchronous inference goes by the name that the request gave, which may be an alias."""
+    """Of what is about a model. Asynchronous inference goes by the name that the request gave, maybe an alias."""
     if isinstance(data, InferenceRequested):
         return model_of(data)
     model = getattr(data, "model", None)

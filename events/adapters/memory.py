@@ -15,6 +15,7 @@ from typing import Self
 
 from events.adapters.counters import Counters
 from events.adapters.hub import BUFFER, Hub
+from events.adapters.local_work import LocalWork, places_of
 from events.adapters.store import Chunk, Place
 from events.clock import Clock
 from events.codec import BinaryEvent, Ignored, Rejected
@@ -25,6 +26,7 @@ from events.names import TOPIC_KINDS, TopicKind
 from events.partitions import partition_of
 from events.payload import kind_of
 from events.units import Instant
+from events.work import Mark, WorkQueue
 
 
 @dataclass(slots=True)
@@ -71,6 +73,7 @@ class MemoryEventLog:
         self._partitions: dict[Place, _Partition] = {}
         self._seen: dict[tuple[str, str], Position] = {}
         self._committed: dict[str, dict[Place, int]] = {}
+        self._marks: dict[str, dict[Place, Mark]] = {}
         self._counters = Counters()
         self.trouble = ""
         """Never: see the SQLite log's."""
@@ -124,6 +127,12 @@ class MemoryEventLog:
         self._check_open()
         return self._hub.subscribe(topics, start, group)
 
+    def work(self, topics: Sequence[str], group: str, member: str) -> WorkQueue:
+        """See `events.work.WorkLog`."""
+        del member  # the only one
+        bell = self.subscribe(topics, Start("end"))
+        return LocalWork(self, places_of(topics, self._count), group, bell)
+
     async def lag(self, group: str) -> Mapping[Place, int]:
         """See the port."""
         self._check_open()
@@ -160,6 +169,15 @@ class MemoryEventLog:
         committed = self._committed.setdefault(group, {})
         for place, offset in offsets.items():
             committed[place] = max(committed.get(place, 0), offset)
+
+    async def marks(self, group: str) -> Mapping[Place, Mark]:
+        self._check_open()
+        return dict(self._marks.get(group, {}))
+
+    async def settle(self, group: str, events: Sequence[AnyEnvelope], marks: Mapping[Place, Mark]) -> None:
+        self._check_open()
+        self._write(events)
+        self._marks.setdefault(group, {}).update(marks)
 
     # Inside.
 

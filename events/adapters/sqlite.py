@@ -30,8 +30,10 @@ from typing import Final, Self
 
 from events.adapters.counters import Counters
 from events.adapters.hub import Hub
+from events.adapters.local_work import LocalWork, places_of
 from events.adapters.sqlite_file import FileLock
 from events.adapters.sqlite_reader import Page, SqliteReader
+from events.adapters.sqlite_tables import Marks
 from events.adapters.sqlite_work import Append, Commit, Outcome
 from events.adapters.sqlite_writer import SqliteSettings, Writer
 from events.adapters.store import Chunk, Place
@@ -44,6 +46,7 @@ from events.log import LogClosed, LogStats, LogUnavailable, Position, Query, Rec
 from events.payload import kind_of
 from events.units import Instant
 from events.urgency import is_urgent, is_window
+from events.work import Mark, WorkQueue
 
 __all__ = ["SqliteEventLog", "SqliteSettings"]
 
@@ -182,6 +185,12 @@ class SqliteEventLog:
         self._check_open()
         return self._hub.subscribe(topics, start, group)
 
+    def work(self, topics: Sequence[str], group: str, member: str) -> WorkQueue:
+        """See `events.work.WorkLog`."""
+        del member  # the only one
+        bell = self.subscribe(topics, Start("end"))
+        return LocalWork(self, places_of(topics, self._settings.partitions), group, bell)
+
     async def lag(self, group: str) -> Mapping[Place, int]:
         """See the port."""
         self._check_open()
@@ -212,6 +221,13 @@ class SqliteEventLog:
 
     async def commit(self, group: str, offsets: Mapping[Place, int]) -> None:
         await self._submit(Commit(next(self._tokens), group, dict(offsets)))
+
+    async def marks(self, group: str) -> Mapping[Place, Mark]:
+        self._check_open()
+        return await self._reader.marks(group)
+
+    async def settle(self, group: str, events: Sequence[AnyEnvelope], marks: Mapping[Place, Mark]) -> None:
+        await self._submit(Append(next(self._tokens), tuple(events), Marks(group, dict(marks))))
 
     # Inside.
 

@@ -39,6 +39,13 @@ CREATE TRIGGER record_forgotten AFTER DELETE ON records BEGIN
 END;
 """
 
+MARKS: Final = """
+CREATE TABLE IF NOT EXISTS marks (
+  reader TEXT, topic TEXT, partition INTEGER, next_offset INTEGER NOT NULL, done TEXT NOT NULL,
+  PRIMARY KEY (reader, topic, partition)) WITHOUT ROWID
+"""
+"""Of work (`events.work`); a file that was made before there was any gets it when it is opened. `done` is JSON."""
+
 
 class FileLock:
     """Held by the one process that has the log open; the kernel lets go when the process dies, however it dies."""
@@ -114,6 +121,7 @@ def _make_or_check(connection: sqlite3.Connection, path: Path, partitions: int) 
         connection.execute("INSERT INTO meta VALUES ('partitions', ?)", (partitions,))
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute(MARKS)
         connection.execute("COMMIT")
         return
     if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
@@ -130,6 +138,7 @@ def _make_or_check(connection: sqlite3.Connection, path: Path, partitions: int) 
             f"{path} has {made_with} partitions a topic, asked for {partitions}: keys would change their partition;"
             f" open it with {made_with}"
         )
+    connection.execute(MARKS)
 
 
 def _explained(path: Path, error: Exception) -> EventLogError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from events.adapters.store import Chunk, Place
 from events.codec import Ignored, Rejected, decode_structured
 from events.log import LogClosed, LogUnavailable, Position, Record
 from events.units import Instant
+from events.work import Mark
 
 T = TypeVar("T")
 
@@ -88,6 +90,12 @@ class SqliteReader:
         """Where the group goes on."""
         query = "SELECT topic, partition, next_offset FROM committed WHERE reader = ?"
         return await self._call(lambda connection: _by_place(connection, query, group))
+
+    async def marks(self, group: str) -> dict[Place, Mark]:
+        """How far the group's work is done."""
+        query = "SELECT topic, partition, next_offset, done FROM marks WHERE reader = ?"
+        rows = await self._call(lambda connection: connection.execute(query, (group,)).fetchall())
+        return {(topic, partition): Mark(offset, tuple(json.loads(done))) for topic, partition, offset, done in rows}
 
     async def lag(self, group: str) -> Mapping[Place, int]:
         """Records from the committed offsets on."""

@@ -6,6 +6,7 @@ interpreter's lock and must win it back: a busy loop would make every further st
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +15,22 @@ from typing import Final
 from events.adapters.store import Place
 from events.log import Retention
 from events.names import TOPIC_KINDS, TopicKind
+from events.work import Mark
 
 ROWS: Final = 128  # rows of one statement; each number of rows is a statement of its own in the connection's cache
 SWEPT: Final = 200  # rows that one step of forgetting deletes: about a millisecond
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """How far a group's work is done."""
+
+    group: str
+    marks: Mapping[Place, Mark]
+
+
+Offsets = tuple[str, Mapping[Place, int]]
+"""A group, and where it goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +69,9 @@ class Tables:
         self._connection.close()
 
     def write(
-        self, rows: Sequence[Row], now: float, commits: Sequence[tuple[str, Mapping[Place, int]]]
+        self, rows: Sequence[Row], now: float, commits: Sequence[Offsets], marks: Sequence[Marks] = ()
     ) -> tuple[float, list[int]]:
-        """Add `rows` and set committed offsets, all in one transaction.
+        """Add `rows`, set committed offsets and marks, all in one transaction.
 
         Returns the time of the append and the offset of each row; one below `next_offset` of before stood there
         already. Raises sqlite3.Error, and then nothing was written.
@@ -65,17 +79,17 @@ class Tables:
         for place in dict.fromkeys(row.place for row in rows):
             self._stream_of(place)
         appended_at = max(self._last_time, now)
-        if not commits and len(rows) <= ROWS:
+        if not commits and not marks and len(rows) <= ROWS:
             offsets = self._insert(rows, self._next_offset, appended_at)  # a statement is a transaction of its own
         else:
-            offsets = self._write_in_transaction(rows, appended_at, commits)
+            offsets = self._write_in_transaction(rows, appended_at, commits, marks)
         self._last_offset = max([self._last_offset, *offsets])
         self._next_offset += len(rows)
         self._last_time = appended_at
         return appended_at, offsets
 
     def _write_in_transaction(
-        self, rows: Sequence[Row], appended_at: float, commits: Sequence[tuple[str, Mapping[Place, int]]]
+        self, rows: Sequence[Row], appended_at: float, commits: Sequence[Offsets], marks: Sequence[Marks]
     ) -> list[int]:
         offsets: list[int] = []
         self._connection.execute("BEGIN IMMEDIATE")
@@ -84,6 +98,8 @@ class Tables:
                 offsets += self._insert(rows[start : start + ROWS], self._next_offset + start, appended_at)
             for group, places in commits:
                 self._set_committed(group, places)
+            for one in marks:
+                self._set_marks(one)
             self._connection.execute("COMMIT")
         except sqlite3.Error:
             if self._connection.in_transaction:
@@ -112,6 +128,16 @@ class Tables:
             "INSERT INTO committed VALUES (?, ?, ?, ?) ON CONFLICT (reader, topic, partition)"
             " DO UPDATE SET next_offset = max(next_offset, excluded.next_offset)",
             [(group, topic, partition, offset) for (topic, partition), offset in places.items()],
+        )
+
+    def _set_marks(self, marks: Marks) -> None:
+        self._connection.executemany(
+            "INSERT INTO marks VALUES (?, ?, ?, ?, ?) ON CONFLICT (reader, topic, partition)"
+            " DO UPDATE SET next_offset = excluded.next_offset, done = excluded.done",
+            [
+                (marks.group, topic, partition, mark.next_offset, json.dumps(mark.done))
+                for (topic, partition), mark in marks.marks.items()
+            ],
         )
 
     def _stream_of(self, place: Place) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from events.adapters.sqlite_tables import Row
+from events.adapters.sqlite_tables import Marks, Row
 from events.adapters.store import Place
 from events.envelope import AnyEnvelope
 from events.log import Position, Record
@@ -13,10 +13,11 @@ from events.log import Position, Record
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Events to be written together; `token` tells the loop whose they are."""
+    """Events to be written together, perhaps with marks; `token` tells the loop whose they are."""
 
     token: int
     events: tuple[AnyEnvelope, ...]
+    marks: Marks | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,7 +236,8 @@ class Writer:
             self._tables = self._reopen()
         before = self._tables.next_offset
         commits = [(commit.group, commit.offsets) for commit in group.commits]
-        now, offsets = self._tables.write(group.rows, self._clock.now(), commits)
+        marks = [append.marks for append, _ in group.appends if append.marks is not None]
+        now, offsets = self._tables.write(group.rows, self._clock.now(), commits, marks)
         positions = [Position(*row.place, offset) for row, offset in zip(group.rows, offsets, strict=True)]
         for index, position in enumerate(positions):
             if position.offset == before + index:

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from events.adapters.kafka.follower import Plan
 from events.adapters.kafka.opening import Opener, Tending
+from events.adapters.kafka.work_reading import WORK
 from events.clock import Clock
 from events.envelope import AnyEnvelope
 from events.log import Batch, LogClosed, LogUnavailable, Position, Start, Subscription
@@ -47,7 +48,8 @@ class Tender:
 
     def start(self, append: Append, follow: Follow) -> None:
         """Tend until stopped."""
-        plan = Plan(tuple(self._partitions), self._partitions, Start("end"), GROUP)
+        topics = tuple(topic for topic in self._partitions if topic not in WORK)
+        plan = Plan(topics, self._partitions, Start("end"), GROUP)
         self._task = asyncio.create_task(self._run(append, follow(plan, self.opener)), name="kafka-tender")
 
     async def stop(self) -> None:
