@@ -39,6 +39,7 @@ COMMANDS: Final = {
     "logs": Lazy("deploy.cli.logs:logs", "Show what replicas write."),
     "top": Lazy("deploy.cli.top:top", "Watch the load of models and nodes."),
     "plan": Lazy("deploy.cli.planning:plan", "Would a model fit? How well does a cluster fill?"),
+    "simulate": Lazy("deploy.cli.simulating:simulate", "Replay a trace under policies; compare their cost."),
     "gpus": Lazy("deploy.cli.gpus:gpus", "Show the GPUs: holders, what is free, fragmentation."),
     "validate": Lazy("deploy.cli.checking:validate", "Check files without applying them."),
     "schema": Lazy("deploy.cli.checking:schema", "Print the JSON Schema of the declaration."),

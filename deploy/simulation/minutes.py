@@ -31,11 +31,13 @@ class BadTrace(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class MinuteTrace:
-    """`needed`: models x minutes, replicas that were needed at once. `memory_gb`: of one replica of each model."""
+    """`needed`: models x minutes, replicas that were needed at once. `memory_gb`: of one replica of each model.
+    `requests`: how many there were; None where the trace does not say."""
 
     names: tuple[str, ...]
     needed: NDArray[np.int64]
     memory_gb: NDArray[np.float64]
+    requests: int | None = None
 
     @property
     def minutes(self) -> int:
@@ -68,13 +70,21 @@ def account(trace: MinuteTrace, held: NDArray[np.int64]) -> MinuteTotals:
     )
 
 
-def read_femux(path: Path, only: Sequence[str] | None = None) -> MinuteTrace:
+def only(trace: MinuteTrace, names: Sequence[str]) -> MinuteTrace:
+    """These models of it, in its order. Raises BadTrace when it has none of them."""
+    wanted = set(names)
+    rows = [row for row, name in enumerate(trace.names) if name in wanted]
+    if not rows:
+        raise BadTrace(f"the trace has none of the {len(wanted)} models that were named")
+    requests = None if len(rows) < len(trace.names) else trace.requests
+    return MinuteTrace(tuple(trace.names[row] for row in rows), trace.needed[rows], trace.memory_gb[rows], requests)
+
+
+def read_femux(path: Path) -> MinuteTrace:
     """Containers needed per minute (HashApp, AverageMemUsage_MB, m1, m2, …). Raises BadTrace, OSError."""
     header, rows = _table(path)
     name, memory = _column(header, "HashApp", path), _column(header, "AverageMemUsage_MB", path)
     first = _column(header, "m1", path)
-    chosen = None if only is None else set(only)
-    rows = [row for row in rows if chosen is None or row[name] in chosen]
     return MinuteTrace(
         tuple(row[name] for row in rows),
         np.array([[int(float(cell)) for cell in row[first:]] for row in rows], dtype=np.int64),
@@ -100,7 +110,7 @@ def read_azure_functions(path: Path) -> MinuteTrace:
     needed = np.where(calls > 0, np.maximum(1, np.ceil(calls * seconds[:, None] / MINUTE)), 0).astype(np.int64)
     typical = float(np.median(list(sizes.values()))) if sizes else 128.0
     memory = np.array([sizes.get(row[name], typical) / 1000 for row in rows])
-    return MinuteTrace(tuple(row[name] for row in rows), needed, memory)
+    return MinuteTrace(tuple(row[name] for row in rows), needed, memory, int(calls.sum()))
 
 
 def _beside(path: Path, kind: str, column: str) -> dict[str, float]:

@@ -1,0 +1,173 @@
+"""`relume simulate`: a trace again, under several policies, and what each would have cost."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from deploy.cli.commands import command
+from deploy.cli.failing import Refused
+from deploy.cli.options import output
+from deploy.cli.output import UNKNOWN, say, show_json, show_table
+
+if TYPE_CHECKING:
+    from deploy.simulation.minutes import MinuteTrace
+    from deploy.simulation.naming import Made
+    from deploy.simulation.replaying import Outcome
+
+FORMATS: Final = ("femux", "azure-functions")
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@command("simulate", (
+    "relume simulate --trace minutes.csv.gz --format femux --policy relume --policy 'keepalive(1m)' -o json",
+    "relume simulate --trace minutes.csv.gz --format femux --apps results.csv --policy relume:coldStartCost=180s",
+    "relume simulate --trace invocations.csv.gz --format azure-functions --policy kpa --policy oracle --html page.html",
+    "relume simulate --trace minutes.csv.gz --format femux --policy mine:hold    # hold(past) in mine.py",
+))  # fmt: skip
+@click.option("--trace", "file", type=_FILE, required=True, metavar="FILE", help="The trace, plain or gzipped.")
+@click.option("--format", "form", type=click.Choice(FORMATS), required=True, help="How the trace is written.")
+@click.option(
+    "--policy", "typed", multiple=True, required=True, metavar="POLICY", help="NAME, NAME(value), NAME:key=value,…"
+)
+@click.option("--apps", type=_FILE, metavar="CSV", help="Only the models that the first column of this file names.")
+@click.option("--jobs", type=click.IntRange(0, 1024), default=0, help="Processes. [default: one a core]")
+@click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Also write a page with a chart."
+)
+@output("table", "json")
+def simulate(  # noqa: PLR0913 - one parameter an option
+    file: Path, form: str, typed: Sequence[str], *, apps: Path | None, jobs: int, html: Path | None, output: str
+) -> int:  # fmt: skip
+    """Replay a trace under policies, and compare what they would have cost.
+
+    At the end of each minute a policy says, from what was needed so far, how many replicas of each model it holds ready
+    through the next. Every model starts unknown. Nothing is random: the same trace gives the same figures.
+
+    \b
+    relume             by expected cost, from a forecast; coldStartCost is what
+                       a cold start is worth, in seconds of one idle replica
+                       [2500s]. The lower it is, the less memory is held.
+    keepalive(5m)      the most that was needed in the last five minutes
+    kpa                Knative: stableWindow 60s, grace 30s
+    keda, hpa          cooldown and stabilisation of 300s, tolerance of 10 %
+    concurrency        KubeAI: mean of a window of 10m
+    hybrid-histogram   Shahrad et al., ATC 2020
+    oracle             knows the future: the bound
+    module:function    yours: function(past) -> replicas to hold, where past is
+                       what each minute needed, oldest first
+
+    \b
+    coldStarts         replicas that were needed and not there
+    memoryGbSeconds    of what was held, and of half a minute each cold start
+    decisions, flaps   and how often one more was held within five minutes of
+                       one less
+    null               what the trace cannot tell
+    """
+    policies = _policies(typed)
+    trace = _trace(file, form, apps)
+    outcomes = _replayed(trace, policies, jobs)
+    if html is not None:
+        _write_page(html, file.name, outcomes)
+    if output == "json":
+        show_json(_as_json(file, form, trace, outcomes))
+    else:
+        show_table(*_as_table(outcomes))
+    return 0
+
+
+def _policies(typed: Sequence[str]) -> dict[str, Made]:
+    from deploy.simulation.naming import BadPolicy, read_policy  # noqa: PLC0415 - numpy takes a fifth of a second
+
+    try:
+        return {text: read_policy(text) for text in typed}
+    except BadPolicy as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _trace(file: Path, form: str, apps: Path | None) -> MinuteTrace:
+    from deploy.simulation.minutes import BadTrace, only, read_azure_functions, read_femux  # noqa: PLC0415 - as above
+
+    try:
+        trace = read_femux(file) if form == "femux" else read_azure_functions(file)
+        return trace if apps is None else only(trace, _names(apps))
+    except BadTrace as error:
+        raise Refused(str(error)) from error
+    except (OSError, EOFError, ValueError) as error:
+        raise Refused(
+            f"{file} cannot be read as {form}: {error}", remedy="is it whole, and of this --format?"
+        ) from error
+
+
+def _names(file: Path) -> list[str]:
+    with file.open(encoding="utf-8", newline="") as lines:
+        return [row[0] for row in csv.reader(lines) if row]
+
+
+def _replayed(trace: MinuteTrace, policies: dict[str, Made], jobs: int) -> dict[str, Outcome]:
+    from rich.console import Console  # noqa: PLC0415 - as above
+    from rich.progress import Progress  # noqa: PLC0415 - as above
+
+    from deploy.simulation.own import BrokenPolicy  # noqa: PLC0415 - as above
+    from deploy.simulation.replaying import replay  # noqa: PLC0415 - as above
+
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as shown:
+        bar = shown.add_task("decisions", total=trace.needed.size * len(policies))
+        try:
+            return replay(trace, policies, jobs, lambda more: shown.advance(bar, more))
+        except BrokenPolicy as error:
+            raise Refused(str(error), remedy="mend the function, or leave this --policy out") from error
+
+
+def _as_json(file: Path, form: str, trace: MinuteTrace, outcomes: dict[str, Outcome]) -> dict[str, Any]:
+    return {
+        "trace": {
+            "file": file.name, "format": form, "models": len(trace.names), "grains": trace.minutes,
+            "grainSeconds": 60, "requests": trace.requests,
+        },
+        "policies": {name: _figures(outcome, trace.requests) for name, outcome in outcomes.items()},
+    }  # fmt: skip
+
+
+def _figures(outcome: Outcome, requests: int | None) -> dict[str, Any]:
+    totals = outcome.totals
+    return {
+        "coldStarts": totals.cold_starts, "memoryGbSeconds": round(totals.memory_gb_seconds, 3),
+        "gpuSeconds": None, "idleGpuSeconds": None, "requests": requests, "withinSlo": None, "heldSecondsP99": None,
+        "decisions": outcome.decisions, "flaps": outcome.flaps,
+        "replicaSeconds": totals.replica_seconds, "idleReplicaSeconds": totals.idle_replica_seconds,
+        "neededGbSeconds": round(totals.needed_gb_seconds, 3),
+    }  # fmt: skip
+
+
+def _as_table(outcomes: dict[str, Outcome]) -> tuple[list[str], list[list[str]]]:
+    first = next(iter(outcomes.values())).totals.memory_gb_seconds
+    rows = []
+    for name, outcome in outcomes.items():
+        totals = outcome.totals
+        relative = f"{totals.memory_gb_seconds / first:.3f}" if first else UNKNOWN
+        rows.append([
+            name, f"{totals.cold_starts}", f"{totals.memory_gb_seconds:.0f}", relative,
+            f"{totals.replica_seconds:.0f}", f"{totals.idle_replica_seconds:.0f}", f"{outcome.flaps}",
+        ])  # fmt: skip
+    headers = ["POLICY", "COLD STARTS", "MEMORY GB·s", "TO FIRST", "REPLICA·s", "IDLE REPLICA·s", "FLAPS"]
+    return headers, rows
+
+
+def _write_page(page: Path, name: str, outcomes: dict[str, Outcome]) -> None:
+    from deploy.simulation.page import Point, page_text  # noqa: PLC0415 - as above
+
+    points = [
+        Point(policy, outcome.totals.cold_starts, outcome.totals.memory_gb_seconds)
+        for policy, outcome in outcomes.items()
+    ]
+    try:
+        page.write_text(page_text(name, points), encoding="utf-8")
+    except OSError as error:
+        raise Refused(f"{page} cannot be written: {error.strerror}", remedy="name another file") from error
+    say(f"wrote {page}")
