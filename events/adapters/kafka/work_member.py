@@ -52,7 +52,7 @@ OPEN_TRANSACTION: Final = 25.0
 """Seconds for the offsets of a place to be told: a transaction that a dead member left open holds them back until the
 brokers end it, 10 to 20 s later. (A member that polls less often than each 30 s is taken for dead.)"""
 
-JOINING: Final = 20.0
+JOINING: Final = 40.0
 """Seconds that joining may take: a dead member is waited for as long as its session (10 s). Then the member leaves and
 joins anew: kafka-python 3.0.12 may stay out when the brokers do not know it any more."""
 
