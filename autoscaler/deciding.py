@@ -17,7 +17,7 @@ from autoscaler.settings import AutoscalerSettings
 from events.log import Position
 from events.units import Instant
 
-_log: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 GRAIN: Final = 0.02
 """Timers of quiet models are rounded up to this many seconds, so that one alarm serves many."""
@@ -93,9 +93,9 @@ class Decider:
     def _decision(self, snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> Decision:
         try:
             return decide(snapshot, policy, now)
-        except Exception:  # noqa: BLE001 - a policy's bug must not stop the loop for the other models
+        except Exception:  # a policy's bug must not stop the loop for the other models
             self.policy_failures += 1
-            _log.exception("policy %s failed for %s; its last wish stands", policy.name, snapshot.model)
+            logger.exception("policy %s failed for %s; its last wish stands", policy.name, snapshot.model)
             return hold(snapshot, policy, now, Reason.POLICY_FAILED)
 
     def _stand(self, taken: Taken, now: Instant) -> None:

@@ -26,7 +26,7 @@ from events.types.requests import ActivationRequested, RequestArrived, RequestFi
 from events.units import Instant, Seconds
 from events.urgency import is_urgent
 
-_log: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 UNDECLARED_MOST: Final = 1024
 """Names that are kept though nobody has declared them (yet); the one that came first makes room."""
@@ -157,7 +157,7 @@ class Fold:
             declared = read_declaration(data)
         except ValueError as error:
             self.unreadable += 1
-            _log.warning("declaration of %s, generation %d, cannot be read: %s", data.model, data.generation, error)
+            logger.warning("declaration of %s, generation %d, cannot be read: %s", data.model, data.generation, error)
             return
         view = self.view_of(data.model)
         self._undeclared.pop(data.model, None)

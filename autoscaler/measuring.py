@@ -23,7 +23,7 @@ from events.types.metrics import LagMeasured
 from events.units import Instant, Seconds
 from events.writer import EventWriter
 
-_log: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 AT_ONCE: Final = 4
 """Looks in flight at one cluster: its client works them off one after the other, so more only wait there."""
@@ -147,5 +147,5 @@ class Measuring:
         """Count, and say it once for as long as it lasts."""
         self._failures += 1
         if one.error != said:
-            _log.warning("signal %s of %s cannot be measured: %s", key[1], key[0], said)
+            logger.warning("signal %s of %s cannot be measured: %s", key[1], key[0], said)
         one.error = said

@@ -13,7 +13,7 @@ from autoscaler.core.view import Wish
 from events.types.decisions import WishDecided
 from events.units import Instant
 
-_log: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _KNOWN: Final = frozenset(reason.value for reason in Reason)
 
 
@@ -54,6 +54,6 @@ def read_wish(wish: WishDecided, at: Instant) -> tuple[Wish, Memory]:
         memory = read_memory(wish.memory)
         policy = read_policy(wish.policy)
     except ValueError as error:
-        _log.warning("wish of %s has a memory or policy that cannot be read: %s", wish.model, error)
+        logger.warning("wish of %s has a memory or policy that cannot be read: %s", wish.model, error)
     reasons = tuple(Reason(reason) for reason in wish.reasons if reason in _KNOWN)
     return Wish(wish.uid, wish.revision, wish.replicas, reasons, policy, at), memory

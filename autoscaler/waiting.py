@@ -12,7 +12,7 @@ from events.clock import Clock
 from events.log import LogUnavailable
 from events.units import Instant, Seconds
 
-_log: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 ALARM_MOST: Final = 3600.0
 """An alarm is set for at most so many seconds, and then again: timers of event loops overflow."""
@@ -70,7 +70,7 @@ class Pauses:
         self.failures += 1
         settings = self._settings
         seconds = min(settings.retry_most, settings.retry_first * 2 ** (min(tries, TRIES_COUNTED) - 1))
-        _log.warning("the event log failed (%s); trying again in %.1f s", error, seconds)
+        logger.warning("the event log failed (%s); trying again in %.1f s", error, seconds)
         await self.sleep(Seconds(seconds))
 
     async def sleep(self, seconds: Seconds) -> None:

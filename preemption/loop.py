@@ -32,7 +32,7 @@ from preemption.core.allocator import GrantPlan, Pool
 from preemption.core.view import AllocatorPolicy, Wish
 from preemption.declared import read_declaration
 
-_log: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _FOLLOWED: Final = (Topic.MODELS, Topic.CARDS, Topic.GRANTS, Topic.REPLICAS, Topic.DECISIONS, Topic.METRICS)
 
@@ -185,7 +185,7 @@ class Allocator:
 
     async def _pause(self, tries: int, why: str) -> None:
         wait = _RETRY_SECONDS[min(tries, len(_RETRY_SECONDS) - 1)]
-        _log.warning("%s; trying again in %s s", why, wait)
+        logger.warning("%s; trying again in %s s", why, wait)
         await self._clock.sleep_until(Instant(self._clock.now() + wait))
 
     async def _grant(self) -> None:
@@ -242,7 +242,7 @@ class Allocator:
         try:
             await self._append([grant])
         except Unencodable as error:
-            _log.error("the grant of %s cannot be written: %s", grant.key, error)
+            logger.error("the grant of %s cannot be written: %s", grant.key, error)  # noqa: TRY400 - its words say it all
 
     async def _append(self, events: Sequence[AnyEnvelope]) -> tuple[Position, ...]:
         """Append, again and again while the log cannot be written: the same ids, so never twice."""
@@ -311,7 +311,7 @@ class Allocator:
             declared = read_declaration(event)
         except ValueError as error:
             self.stats.unreadable += 1
-            _log.warning("the declaration of model %s is left aside: %s", event.model, error)
+            logger.warning("the declaration of model %s is left aside: %s", event.model, error)
             return
         self._causes[event.model] = record.envelope.id
         self._pool.set_declared(declared)

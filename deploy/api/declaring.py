@@ -30,7 +30,7 @@ from events.writer import EventWriter
 
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 MAX_FOR = 30 * 86400.0
 """Longest override, seconds: what should stand longer belongs in the declaration."""
@@ -116,7 +116,7 @@ class Declarations:
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            _log.debug(
+            logger.debug(
                 "a declaration was refused or failed: %s", task.exception()
             )  # its asker was told, if it is there
 

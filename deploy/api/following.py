@@ -24,7 +24,7 @@ from events.units import Seconds
 T = TypeVar("T")
 
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +123,8 @@ class Streams:
             return f"the event log cannot be used now: {error}"
         except ConnectionError:
             raise
-        except Exception:  # noqa: BLE001 - the outermost place of a stream: logged whole, never shown to the reader
-            _log.exception("a stream of the admin port failed")
+        except Exception:  # the outermost place of a stream: logged whole, never shown to the reader
+            logger.exception("a stream of the admin port failed")
             return "relume made a mistake; its log tells more"
         return "relume is shutting down" if self.closing.is_set() else ""
 

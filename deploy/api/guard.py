@@ -36,7 +36,7 @@ WRITE_TYPES: Final = frozenset({
 })  # fmt: skip
 """Content types of writes. None is one that a browser sends without asking first (text/plain, forms)."""
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def middlewares(settings: AdminSettings) -> list[Middleware]:
@@ -55,9 +55,9 @@ async def problems(request: web.Request, handler: Handler) -> web.StreamResponse
         return problem_response(_from_http(request, error))
     except EventLogError as error:
         return problem_response(_from_log(error))
-    except Exception:  # noqa: BLE001 - the outermost place: logged whole, and never shown to the client
+    except Exception:  # the outermost place: logged whole, and never shown to the client
         incident = uuid.uuid4().hex[:12]
-        _log.exception("admin request failed, incident %s: %s %s", incident, request.method, request.path)
+        logger.exception("admin request failed, incident %s: %s %s", incident, request.method, request.path)
         detail = f"relume made a mistake; its log tells more under incident {incident}"
         return problem_response(refuse(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", detail))
 

@@ -38,7 +38,7 @@ Operation = Callable[[web.Request], Awaitable[Shape | web.StreamResponse]]
 SHUTDOWN = 6.0
 """Seconds that open answers may take when the port closes: a little more than a stream's farewell."""
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class AdminServer:
 def _report(task: asyncio.Task[None]) -> None:
     """A follower that breaks is a bug: it is told at once, and readiness says that the board is old."""
     if not task.cancelled() and (error := task.exception()) is not None:
-        _log.error("%s ended", task.get_name(), exc_info=error)
+        logger.error("%s ended", task.get_name(), exc_info=error)
 
 
 def _answering(operation: Operation) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:

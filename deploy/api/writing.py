@@ -22,7 +22,7 @@ from events.payload import Unencodable
 from events.types.models import ModelDeclared
 from events.writer import EventWriter
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 TRIES: Final = 8
 """Times that a change is made anew, since others change the same model all the time."""
@@ -59,7 +59,7 @@ class DeclarationWriter:
                     for change, position in written:
                         await self._board.heard(change.declared.model, position.offset)
             except TimeoutError:
-                _log.warning("%d declarations were written, but have not been read back yet", len(changes))
+                logger.warning("%d declarations were written, but have not been read back yet", len(changes))
                 return
             changes = [again for change, position in written if (again := self._again(change, position)) is not None]
         names = ", ".join(sorted(change.declared.model for change in changes))

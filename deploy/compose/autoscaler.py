@@ -18,7 +18,7 @@ from events.log import EventLog
 from events.units import Seconds
 from events.writer import EventWriter
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 READ_BACK: Final = 10.0
 """Longest wait at start for past demand, seconds. Without an answer the parts after it start all the same."""
@@ -43,7 +43,7 @@ class AutoscalerPart:
             async with asyncio.timeout(READ_BACK):
                 await self.autoscaler.wait_history_read()
         except TimeoutError:
-            _log.warning("past demand could not be read back within %.0f s; going on without", READ_BACK)
+            logger.warning("past demand could not be read back within %.0f s; going on without", READ_BACK)
 
     async def wait(self) -> None:
         """See `Part.wait`."""

@@ -25,7 +25,7 @@ from events.units import Seconds
 from events.writer import EventWriter
 from preemption.loop import Allocator, AllocatorSettings
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 TOLD_AFTER = 5.0
 """Seconds at the start after which it is told that it does not lead yet."""
@@ -72,7 +72,7 @@ class ClusterPart:
         try:
             done, _ = await asyncio.wait(both, timeout=TOLD_AFTER, return_when=asyncio.FIRST_COMPLETED)
             if not done:
-                _log.info("stands by for the leadership of the pool, or waits for the event log")
+                logger.info("stands by for the leadership of the pool, or waits for the event log")
                 await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         finally:
             leading.cancel()

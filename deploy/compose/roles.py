@@ -25,7 +25,7 @@ from deploy.settings.settings import Settings
 from events.clock import Clock
 from events.units import Seconds
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Role(StrEnum):
@@ -88,7 +88,7 @@ def _held(folder: DataFolder) -> TakeFolder:
 def _awaited(path: Path) -> TakeFolder:
     async def take() -> DataFolder:
         if (holder := await asyncio.to_thread(holder_of, path)) is not None:
-            _log.info("stands by: the relume with pid %d has the data folder %s", holder, path)
+            logger.info("stands by: the relume with pid %d has the data folder %s", holder, path)
         loop = asyncio.get_running_loop()
         taken: asyncio.Future[DataFolder] = loop.create_future()
         threading.Thread(target=_wait, args=(path, taken), name="folder", daemon=True).start()

@@ -28,7 +28,7 @@ from events.log import EventLogError
 from events.units import Seconds
 from preemption.loop import Deposed
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _TOLD = (
     FolderInUse, FolderUnusable, InventoryFailed, StaleProcessesRemain, SpecRefused, EventLogError, ProblemError,
@@ -95,18 +95,18 @@ async def _live(relume: Process, settings: Settings, models: Sequence[Model]) ->
             starting.cancel()
         await asyncio.gather(starting, return_exceptions=ended.is_set())
         if not ended.is_set():
-            _log.info("%s", ", ".join(f"{role} on {url}" for role, url in relume.urls.items()))
+            logger.info("%s", ", ".join(f"{role} on {url}" for role, url in relume.urls.items()))
             broken = asyncio.create_task(relume.wait())
             await asyncio.wait({broken, asked}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         asked.cancel()
         if broken is not None:
-            _log.info("shutting down; running answers have %.0f s", settings.drain_bound)
+            logger.info("shutting down; running answers have %.0f s", settings.drain_bound)
         await relume.stop(Seconds(settings.drain_bound))
     if broken is not None and not ended.is_set():
         if isinstance(why := broken.exception(), _TOLD):
             raise why
-        _log.critical("a part of relume failed", exc_info=why)
+        logger.critical("a part of relume failed", exc_info=why)
         return 1
     if broken is not None:
         broken.cancel()

@@ -41,7 +41,7 @@ from events.units import Instant, Seconds
 from events.writer import EventWriter
 from runtime.adapters.registry import engine_for
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 PRUNE_EVERY: Final = Seconds(600.0)
 LAST_WORDS: Final = Seconds(3.0)
@@ -106,7 +106,7 @@ class LocalCluster:
         stale = await asyncio.to_thread(kill_marked, self._folder.mark, None, KILLED_WITHIN, self._survivors.keys())
         self._stale_killed = len(stale)
         if stale:
-            _log.warning(
+            logger.warning(
                 "killed %d processes of an earlier run: %s", len(stale), sorted({one.replica for one in stale})
             )
         self._cards = await self._take_inventory()
@@ -149,7 +149,7 @@ class LocalCluster:
                 self._adopted += 1
         await self._end_survivors()
         if self._adopted:
-            _log.info("took over %d replicas of an earlier run", self._adopted)
+            logger.info("took over %d replicas of an earlier run", self._adopted)
 
     async def _end_survivors(self) -> None:
         """Those that were found and not gone on with."""
@@ -188,12 +188,12 @@ class LocalCluster:
             replica.stop("relume stops")
         await self._until_none(Seconds(self._settings.grace + CLEAR_AWAY))
         for replica in self._reconciler.replicas():
-            _log.error("replica %s still has processes", replica.name)
+            logger.error("replica %s still has processes", replica.name)
         try:
             async with asyncio.timeout(LAST_WORDS):
                 await self._publisher.wait_idle()
         except TimeoutError:
-            _log.warning("the last states of the replicas could not be written")
+            logger.warning("the last states of the replicas could not be written")
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
@@ -232,7 +232,7 @@ class LocalCluster:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            _log.error("a part of the local cluster failed", exc_info=error)
+            logger.error("a part of the local cluster failed", exc_info=error)
             if not self._broken.done():
                 self._broken.set_exception(error)
                 self._broken.exception()  # it is logged; who waits gets it all the same

@@ -21,7 +21,7 @@ from typing import Final, Protocol
 from deploy.local.environment import MARK_DATA, MARK_REPLICA
 from deploy.local.stale import StaleProcessesRemain, kill_marked
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 SHIM: Final = str(Path(__file__).with_name("shim.py"))
 FIRST_WORD: Final = 20.0
@@ -184,7 +184,7 @@ class ReplicaProcess:
             try:
                 await asyncio.to_thread(kill_marked, self._order.env[MARK_DATA], self._order.env[MARK_REPLICA])
             except StaleProcessesRemain as remain:
-                _log.error("replica keeps its resources: %s", remain)
+                logger.error("replica keeps its resources: %s", remain)  # noqa: TRY400 - its words say it all
             else:
                 return
 

@@ -21,7 +21,7 @@ from events.types.replicas import ReplicasObserved
 from events.units import Instant, Seconds
 from events.writer import EventWriter
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 BATCH: Final = 500
 """States appended together."""
@@ -73,7 +73,7 @@ class Publisher:
                 delay = FIRST_RETRY
             except LogUnavailable as error:
                 self.failed_appends += 1
-                _log.warning("the state of %d models waits for the log: %s", len(taken), error)
+                logger.warning("the state of %d models waits for the log: %s", len(taken), error)
                 self._marked = dict.fromkeys(taken) | self._marked
                 for model in taken:
                     self._told.pop(model, None)  # it may have been written all the same: tell it whatever it is then
@@ -102,7 +102,7 @@ class Publisher:
         except Unencodable as error:
             if len(envelopes) == 1:
                 self.failed_appends += 1
-                _log.error("the state of %s cannot be written: %s", envelopes[0].key, error)
+                logger.error("the state of %s cannot be written: %s", envelopes[0].key, error)  # noqa: TRY400 - its words say it all
                 return
             for envelope in envelopes:
                 await self._write([envelope])

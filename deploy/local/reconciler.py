@@ -28,7 +28,7 @@ from events.types.phases import ReplicaPhaseChanged
 from events.types.replicas import Phase, ReplicasObserved, ReplicaState
 from events.units import Instant, format_duration
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 FORGET_FAILURES: Final = backoff.LONGEST_DELAY
 """A model that has been granted nothing for so long after a failure starts with a clean slate."""
@@ -125,7 +125,7 @@ class Reconciler:
     def _start(self, name: ModelName, runs: _Runs, grant: ReplicaGrant) -> None:
         declared = self._view.models[name].revisions.get(grant.revision)
         if declared is None:
-            _log.warning("%s is granted, but revision %d is not known (yet)", grant.replica, grant.revision)
+            logger.warning("%s is granted, but revision %d is not known (yet)", grant.replica, grant.revision)
             return  # its declaration wakes us
         if not isinstance(declared, Declared):
             now = self._tools.clock.now()
@@ -206,7 +206,7 @@ class Reconciler:
         else:
             runs.backoffs[key] = backoff.broke(before, failure, replica.ready_at, now)
         self.failures += 1
-        _log.warning("%s failed: %s: %s", replica.name, failure.reason, failure.message)
+        logger.warning("%s failed: %s: %s", replica.name, failure.reason, failure.message)
         self._publisher.mark(replica.declared.model)
 
     def _settled(self, runs: _Runs, key: tuple[str, int], now: Instant) -> Backoff:
@@ -259,9 +259,9 @@ class Reconciler:
 def _say(replica: Replica) -> None:
     """The process's own log tells of each replica that comes, serves and goes; failures are told with their reason."""
     if replica.state is ReplicaState.READY and replica.ready_at is not None:
-        _log.info("%s is ready after %s", replica.name, format_duration(replica.ready_at - replica.created_at))
+        logger.info("%s is ready after %s", replica.name, format_duration(replica.ready_at - replica.created_at))
     elif replica.state is not None and replica.state is not ReplicaState.FAILED:
-        _log.info("%s is %s", replica.name, replica.state.value.lower())
+        logger.info("%s is %s", replica.name, replica.state.value.lower())
 
 
 def _key(replica: Replica) -> tuple[str, int]:

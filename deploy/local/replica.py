@@ -26,7 +26,7 @@ from events.types.replicas import Phase, PhaseSpan, ReplicaState, ReplicaStatus
 from events.units import Instant, Seconds
 from runtime.core.lifecycle import ReplicaEvent, after
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 TOLD_LINE = 500
 TOLD_MESSAGE = 2000
@@ -159,7 +159,7 @@ class Replica:
                 return
             gone.cancel()
             next_step()
-        _log.error("replica %s (pid %d) does not end; its cards and memory stay taken", self.name, process.pid)
+        logger.error("replica %s (pid %d) does not end; its cards and memory stay taken", self.name, process.pid)
         await process.wait_gone()
 
     # What its start tells (Listener).
@@ -271,5 +271,5 @@ def _verdict_of(running: asyncio.Task[Verdict], name: str) -> Verdict:
     error = running.exception()
     if error is None:
         return running.result()
-    _log.error("the start of replica %s broke", name, exc_info=error)
+    logger.error("the start of replica %s broke", name, exc_info=error)
     return Verdict(Reason.CANNOT_START, f"{type(error).__name__}: {error}")
