@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import log, log1p
 from typing import Final, NamedTuple
 
@@ -45,6 +46,16 @@ class Around(NamedTuple):
 
 def features(bits: int, length: int, level: int, around: Around) -> Features:
     """Of a history of `length` grains of whether `level` at once were needed."""
+    return _found(bits, length, level > 1, around) if bits else _of_nothing(length, level > 1, around)
+
+
+@lru_cache(maxsize=4096)
+def _of_nothing(length: int, several: bool, around: Around) -> Features:
+    """Of what was never needed: the same for all models of the same age."""
+    return _found(0, length, several, around)
+
+
+def _found(bits: int, length: int, several: bool, around: Around) -> Features:
     ones = bits.bit_count()
     base = (ones + 0.4) / (length + 2.0)
     past = runs(bits, length)
@@ -61,7 +72,7 @@ def features(bits: int, length: int, level: int, around: Around) -> Features:
         span = min(window, length)
         values.append(_stretch(((bits & ((1 << window) - 1)).bit_count() + 0.05) / (span + 0.5)))
     gap = min(past.gap, 240)
-    values += (_stretch(base), log1p(gap), 1.0 if level > 1 else 0.0)
+    values += (_stretch(base), log1p(gap), float(several))
     values += (float(around.below), float(around.above), float(around.above_before), 1.0)
     seen = 0 if ones < 2 else 1 if ones < 8 else 2 if ones < 40 else 3
     return Features(values, 4 * min(7, min(gap, 127).bit_length()) + seen)
@@ -69,19 +80,26 @@ def features(bits: int, length: int, level: int, around: Around) -> Features:
 
 def _weighed(found: Evidence, base: float) -> tuple[float, float]:
     """How likely it is by all occasions and by the last few, as log odds, shrunk by how few there are."""
-    if not found.seen:
+    needed, seen, recent = found
+    if not seen:
         return 0.0, 0.0
-    of_all = (found.needed + 0.3 * base + 0.02) / (found.seen + 0.34)
+    of_all = (needed + 0.3 * base + 0.02) / (seen + 0.34)
+    of_all = 0.001 if of_all < 0.001 else min(of_all, 0.999)
+    hits, total = _lately(recent)
+    lately = (hits + 0.02) / (total + 0.04)
+    lately = 0.01 if lately < 0.01 else min(lately, 0.99)
+    return log(of_all / (1.0 - of_all)) * seen / (seen + 2.0), log(lately / (1.0 - lately)) * total / (total + 1.0)
+
+
+@lru_cache(maxsize=64)
+def _lately(recent: tuple[int, ...]) -> tuple[float, float]:
+    """The last outcomes, weighed by age: of those needed, and of all."""
     weight, hits, total = 1.0, 0.0, 0.0
-    for outcome in found.recent:
+    for outcome in recent:
         hits += weight * outcome
         total += weight
         weight *= AGE
-    lately = (hits + 0.02) / (total + 0.04)
-    return (
-        _stretch(of_all) * found.seen / (found.seen + 2.0),
-        _stretch(min(max(lately, 0.01), 0.99)) * total / (total + 1.0),
-    )
+    return hits, total
 
 
 def _stretch(chance: float) -> float:

@@ -10,9 +10,10 @@ Each number of replicas at once ("level") has a history, a forecast and weights 
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import Final, NamedTuple
 
-from autoscaler.core.forecast.features import Around, Features, features
+from autoscaler.core.forecast.features import COUNT, Around, features
 from autoscaler.core.forecast.history import GRAINS_MOST, pushed
 from autoscaler.core.forecast.mixture import Learned, chance, learn, normal
 from events.kinds import value
@@ -31,11 +32,13 @@ these is."""
 class Level:
     """Of one number of replicas at once: in which grains so many were needed, and what that taught.
 
-    `bits`: hexadecimal, the lowest bit is the last grain.
+    `bits`: hexadecimal, the lowest bit is the last grain. `weights`, `moved`: see `Learned`; four bytes a number, low
+    byte first, hexadecimal. Empty: nothing was learned yet.
     """
 
     bits: str = "0"
-    learned: Learned = Learned()
+    weights: str = ""
+    moved: str = ""
 
 
 @value
@@ -43,7 +46,7 @@ class Past:
     """What is remembered of a model: `grains` known, `needed` in the last and in the one before, and its levels.
 
     The last level is one that was never needed (unless `LEVELS_MOST` were); it stands for all above it, since their
-    histories are the same. About 1.6 kB a level as JSON.
+    histories are the same. About 1.3 kB a level as JSON.
     """
 
     grains: Count = 0
@@ -59,6 +62,7 @@ class _Said(NamedTuple):
     seen: list[float]
     case: int
     chance: float
+    learned: Learned
 
 
 class Outlook:
@@ -90,14 +94,10 @@ class Outlook:
     def after(self, needed: int) -> Past:
         """What is remembered once the grain has ended: `needed` is the most replicas at once."""
         past = self._past
-        levels = [
-            _learned(one, needed >= level, known.learned)
-            for level, (one, known) in enumerate(zip(self._said, past.levels, strict=True), 1)
-        ]
-        unseen = past.levels[-1]
+        levels = [_learned(one, needed >= level) for level, one in enumerate(self._said, 1)]
         while len(levels) < LEVELS_MOST and needed >= len(levels):
             level = len(levels) + 1
-            levels.append(_learned(_say(past, level, unseen), needed >= level, unseen.learned))
+            levels.append(_learned(_say(past, level, past.levels[-1]), needed >= level))
         return Past(
             grains=min(past.grains + 1, GRAINS_MOST),
             needed=needed,
@@ -106,13 +106,31 @@ class Outlook:
         )
 
 
-def _learned(one: _Said, happened: bool, known: Learned) -> Level:
-    return Level(bits=f"{pushed(one.bits, happened):x}", learned=learn(one.seen, one.chance, happened, known))
-
-
 def _say(past: Past, level: int, known: Level) -> _Said:
     bits = int(known.bits, 16)
     below = past.grains > 0 and past.needed >= level - 1
-    found: Features = features(bits, past.grains, level, Around(below, past.needed > level, past.needed_before > level))
-    seen = normal(found)
-    return _Said(bits, seen, found.case, chance(seen, found.case, known.learned))
+    found = features(bits, past.grains, level, Around(below, past.needed > level, past.needed_before > level))
+    seen, learned = normal(found), _read(known)
+    return _Said(bits, seen, found.case, chance(seen, found.case, learned), learned)
+
+
+def _learned(one: _Said, happened: bool) -> Level:
+    known = learn(one.seen, one.chance, happened, one.learned)
+    return Level(
+        bits=f"{pushed(one.bits, happened):x}",
+        weights=_FLOATS.pack(*known.weights).hex(),
+        moved=_FLOATS.pack(*known.moved).hex(),
+    )
+
+
+def _read(level: Level) -> Learned:
+    if not level.weights:
+        return _NOTHING
+    return Learned(
+        weights=_FLOATS.unpack(bytes.fromhex(level.weights)),
+        moved=_FLOATS.unpack(bytes.fromhex(level.moved)),
+    )
+
+
+_FLOATS: Final = Struct(f"<{COUNT}f")
+_NOTHING: Final = Learned()

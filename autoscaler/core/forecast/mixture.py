@@ -24,6 +24,9 @@ LEAST_ATTENTION: Final = 0.05
 """Beyond `LIKELY` a replica is held at any price that people set, so whether it is 0.7 or 0.9 teaches less (see
 `attention`). Chosen with the prior, on the data that it was learned from."""
 
+SURPRISE_LEAST: Final = 0.001
+"""A forecast that was right by so much teaches nothing. (Most grains of most models are quiet, and cost the most time.)"""
+
 CERTAIN: Final = 12.0
 """Log odds beyond which nothing is told apart."""
 
@@ -57,10 +60,12 @@ def attention(said: float) -> float:
 def learn(seen: Sequence[float], said: float, happened: bool, learned: Learned) -> Learned:
     """What is known once it has happened or not, after `said` was forecast from `seen`."""
     error = (said - happened) * attention(said)
+    if abs(error) < SURPRISE_LEAST:
+        return learned
     weights, moved = [], []
     for one, weight, so_far in zip(seen, learned.weights, learned.moved, strict=True):
         slope = error * one
         total = so_far + slope * slope
-        moved.append(round(total, 6))
-        weights.append(round(weight - RATE * slope / sqrt(total), 6))
+        moved.append(total)
+        weights.append(weight - RATE * slope / sqrt(total))
     return Learned(weights=tuple(weights), moved=tuple(moved))

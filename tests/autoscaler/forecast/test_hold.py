@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.core.forecast.hold import GRAIN, LEVELS_MOST, Level, Outlook, Past
-from autoscaler.core.forecast.mixture import Learned
 from events.units import Seconds
 
 needs = st.lists(st.integers(0, LEVELS_MOST + 3), max_size=40)
@@ -75,15 +74,9 @@ def test_chances_are_chances_of_every_level_so_far_and_one_more(needed: list[int
 @settings(max_examples=20)
 @given(needs, needs)
 def test_it_goes_on_from_what_was_written_down(before: list[int], then: list[int]) -> None:
-    """A restart in between changes nothing: floats and histories survive JSON."""
+    """A restart in between changes nothing: what was learned survives JSON."""
     raw = json.loads(json.dumps(asdict(after(before).past)))
-    levels = tuple(
-        Level(
-            bits=level["bits"],
-            learned=Learned(weights=tuple(level["learned"]["weights"]), moved=tuple(level["learned"]["moved"])),
-        )
-        for level in raw.pop("levels")
-    )
+    levels = tuple(Level(**level) for level in raw.pop("levels"))
     resumed = Outlook(Past(levels=levels, **raw))
     for now in then:
         resumed = Outlook(resumed.after(now))
