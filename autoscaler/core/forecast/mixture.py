@@ -25,7 +25,7 @@ LEAST_ATTENTION: Final = 0.05
 `attention`). Chosen with the prior, on the data that it was learned from."""
 
 SURPRISE_LEAST: Final = 0.001
-"""A forecast that was right by so much teaches nothing. (Most grains of most models are quiet, and cost the most time.)"""
+"""A forecast that was right by so much teaches nothing. (Most grains of most models are quiet: it saves time.)"""
 
 CERTAIN: Final = 12.0
 """Log odds beyond which nothing is told apart."""
