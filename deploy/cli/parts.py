@@ -14,14 +14,15 @@ from deploy.settings.events_url import KafkaEvents
 from deploy.settings.settings import Settings, SettingsRefused
 
 _FIRST: Final = ("events", "node_name", "data_dir")
-_GATEWAY: Final = ("gateway_", "max_body", "hold_", "access_log", "peer_")
+_GATEWAY: Final = ("gateway_", "max_body", "hold_", "access_log", "peer_", "inference_")
+_AUTOSCALER: Final = ("kafka_clusters",)
 _CLUSTER: Final = ("gpus", "cpu", "memory", "adopt_within")
 _DRAINING: Final = ("drain_bound",)
 
 
 def _options(*own: str) -> tuple[str, ...]:
     """What a part takes: what all take, and its own; the shared log's come last."""
-    others = tuple({*_GATEWAY, *_CLUSTER, *_DRAINING} - set(own))
+    others = tuple({*_GATEWAY, *_AUTOSCALER, *_CLUSTER, *_DRAINING} - set(own))
     names = [name for name in Settings.model_fields if name not in _FIRST and not name.startswith(others)]
     return (*_FIRST, *sorted(names, key=lambda name: (name.startswith("kafka_"), not (own and name.startswith(own)))))
 
@@ -38,7 +39,7 @@ def gateway(**given: str | None) -> int:
 
     It serves what is warm also while all other parts of relume, or Kafka, are away. Every option is also an environment
     variable. SIGTERM and Ctrl-C drain: held requests get 503, running streams finish within --drain-bound, then it ends
-    with exit code 0.
+    with exit code 0; with 1 when it cannot start or go on.
     """
     return _run("gateway", given)
 
@@ -47,12 +48,12 @@ def gateway(**given: str | None) -> int:
     "relume autoscaler --events kafka://localhost:9092",
     "relume autoscaler --events kafka://b1:9092,b2:9092 --admin-port 0 --log-format json",
 ))  # fmt: skip
-@setting_options(_options())
+@setting_options(_options(*_AUTOSCALER))
 def autoscaler(**given: str | None) -> int:
     """Run an autoscaler in the foreground: it follows demand and decides how many replicas each model shall have.
 
     While none runs nothing is scaled, and what is warm serves on. Every option is also an environment variable. SIGTERM
-    and Ctrl-C end it with exit code 0.
+    and Ctrl-C end it with exit code 0; it is 1 when it cannot start or go on.
     """
     return _run("autoscaler", given)
 
@@ -70,7 +71,8 @@ def cluster(files: Sequence[str], **given: str | None) -> int:
 
     One of them leads; another one stands by and takes over when it ends. Replicas of a cluster that died serve on for
     --adopt-within, and the next one on the same data folder takes them over. Every option is also an environment
-    variable. SIGTERM and Ctrl-C drain the replicas within --drain-bound and end it with exit code 0.
+    variable. SIGTERM and Ctrl-C drain the replicas within --drain-bound and end it with exit code 0; it is 1 when
+    it cannot start or go on.
     """
     return _run("cluster", given, tuple(files))
 

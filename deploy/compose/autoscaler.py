@@ -12,7 +12,7 @@ from autoscaler.measuring import Measuring
 from autoscaler.ports import LagReader
 from autoscaler.settings import AutoscalerSettings
 from deploy.api.ports import Reading
-from deploy.compose.part import readings
+from deploy.compose.part import readings, until_one_ends
 from events.clock import Clock
 from events.log import EventLog
 from events.units import Seconds
@@ -48,14 +48,7 @@ class AutoscalerPart:
     async def wait(self) -> None:
         """See `Part.wait`."""
         assert self._measures is not None, "start it first"
-        decides = asyncio.ensure_future(self.autoscaler.wait())
-        try:
-            await asyncio.wait({decides, self._measures}, return_when=asyncio.FIRST_COMPLETED)
-            for task in (decides, self._measures):
-                if task.done():
-                    await task
-        finally:
-            decides.cancel()
+        await until_one_ends(self.autoscaler.wait(), self._measures)
 
     async def stop(self, bound: Seconds) -> None:  # noqa: ARG002 - what it has recorded stands; nothing is to finish
         """See `Part.stop`."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deploy.api.ports import Reading
-from deploy.compose.part import readings
+from deploy.compose.part import readings, until_one_ends
 from deploy.local.cluster import ClusterStats, LocalCluster
 from deploy.local.folder import DataFolder
 from deploy.local.settings import LocalSettings
@@ -85,13 +85,7 @@ class ClusterPart:
         """See `Part.wait`."""
         assert self._cluster is not None, "start it first"
         assert self._allocating is not None, "start it first"
-        broken = asyncio.create_task(self._cluster.wait_broken())
-        try:
-            done, _ = await asyncio.wait({broken, self._allocating}, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                await task
-        finally:
-            broken.cancel()
+        await until_one_ends(self._cluster.wait_broken(), self._allocating)
 
     async def stop(self, bound: Seconds) -> None:
         """Decide nothing any more; replicas drain as long as this process gives them, within `bound`."""

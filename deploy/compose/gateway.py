@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from deploy.api.ports import Reading
 from deploy.compose.eventlog import OpenLog
-from deploy.compose.part import readings
+from deploy.compose.part import readings, until_one_ends
 from deploy.compose.peers import peer_settings
 from deploy.settings.settings import Settings
 from events.clock import Clock
@@ -35,9 +35,7 @@ class GatewayPart:
             hold_max_bytes=Bytes(settings.hold_max_bytes),
         )  # fmt: skip
         peers = peer_settings(settings)
-        self.desk: Desk = Desk(log, clock, writer, own)
-        if peers is not None:
-            self.desk = SharedDesk(log, clock, writer, own, peers)
+        self.desk: Desk = Desk(log, clock, writer, own) if peers is None else SharedDesk(log, clock, writer, own, peers)
         self._server = GatewayServer(self.desk, self.desk, clock, gateway_settings(settings))
         self.desk.serve(self._server)
         self._office = Office(log, self.desk, clock, inference_settings(settings), random.Random())  # noqa: S311 - spreads retries
@@ -50,15 +48,7 @@ class GatewayPart:
 
     async def wait(self) -> None:
         """See `Part.wait`."""
-        watched = [asyncio.ensure_future(one) for one in (self.desk.wait_broken(), self._office.wait_broken())]
-        try:
-            done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
-            for one in done:
-                await one
-        finally:
-            for one in watched:
-                one.cancel()
-            await asyncio.gather(*watched, return_exceptions=True)
+        await until_one_ends(self.desk.wait_broken(), self._office.wait_broken())
 
     async def stop(self, bound: Seconds) -> None:
         """Refuse those held, let running ones finish within `bound`, say that this gateway leaves."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import fields
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from deploy.api.ports import Reading
 from events.units import Seconds
@@ -67,6 +67,20 @@ class InBackground:
     def read(self) -> Iterable[Reading]:
         """See `Part.read`."""
         return self._part.read()
+
+
+async def until_one_ends(*watched: Coroutine[Any, Any, None] | asyncio.Task[Any]) -> None:
+    """Return when the first of these returns, raise what it raised. Coroutines among them end with it, tasks go on."""
+    tasks = [asyncio.ensure_future(one) for one in watched]
+    own = [task for task, one in zip(tasks, watched, strict=True) if task is not one]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            await task
+    finally:
+        for task in own:
+            task.cancel()
+        await asyncio.gather(*own, return_exceptions=True)
 
 
 def readings(role: str, counts: object) -> Iterable[Reading]:

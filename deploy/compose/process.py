@@ -16,7 +16,7 @@ from deploy.api.server import AdminParts, AdminServer
 from deploy.api.settings import AdminSettings
 from deploy.compose.eventlog import OpenLog
 from deploy.compose.gateway import url_of
-from deploy.compose.part import Part
+from deploy.compose.part import Part, until_one_ends
 from deploy.compose.telling import AllTraffic, BoardExplainer, LogsElsewhere, PartsReadiness, PartsReadings
 from deploy.spec.model import Model
 from events.clock import Clock
@@ -76,15 +76,7 @@ class Process:
 
     async def wait(self) -> None:
         """Return never, but when the log was closed; raise what broke a part."""
-        watched = [asyncio.create_task(part.wait()) for part in self._made.parts]
-        try:
-            done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                await task
-        finally:
-            for task in watched:
-                task.cancel()
-            await asyncio.gather(*watched, return_exceptions=True)
+        await until_one_ends(*(part.wait() for part in self._made.parts))
 
     async def stop(self, bound: Seconds) -> None:
         """End the parts, the last first: no more requests, running ones finish within `bound`, then all else."""

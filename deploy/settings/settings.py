@@ -67,7 +67,7 @@ class Settings(PeerFields, KafkaFields):
     data_dir: Path = Field(default_factory=default_data_dir)
     """The folder of this relume: event log, logs of replicas, lock. One process a folder."""
     node_name: Annotated[str, Field(pattern=DNS_LABEL_PATTERN)] = "local"
-    """How this machine is called in placements."""
+    """What this process is called: its node in placements, its gateway among others. One of its own each."""
     events: str = ""
     """The event log: memory:, sqlite:PATH or kafka://HOST:PORT[,HOST:PORT]. Default: events.db in the data folder."""
     events_age: Annotated[Duration, Field(ge=60)] = 7 * 86400.0

@@ -45,6 +45,12 @@ def test_each_takes_its_own_options_and_those_of_all() -> None:
     assert set.union(*taken.values()) - {"files"} == set(Settings.model_fields) == options(up) - {"files"}
     shared = set.intersection(*taken.values())
     assert shared >= {"events", "node_name", "data_dir", "admin_port", "log_level", "kafka_partitions", "events_age"}
+    only = {
+        name: {role for role in PARTS if name in taken[role]} for name in ("inference_reply_topics", "kafka_clusters")
+    }
+    assert only == {"inference_reply_topics": {"gateway"}, "kafka_clusters": {"autoscaler"}}, (
+        "what has no effect is not taken"
+    )
     assert taken["gateway"] >= {"gateway_port", "hold_max_requests", "drain_bound", "access_log"}
     assert taken["cluster"] >= {"gpus", "cpu", "memory", "adopt_within", "drain_bound", "files"}
     assert not taken["autoscaler"] & {"gateway_port", "gpus", "drain_bound", "access_log", "adopt_within"}

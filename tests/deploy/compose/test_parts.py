@@ -14,7 +14,7 @@ from deploy.api.board import Board
 from deploy.api.ports import Reading
 from deploy.api.problem import ProblemError
 from deploy.compose.cluster import ClusterHow, ClusterPart
-from deploy.compose.part import InBackground
+from deploy.compose.part import InBackground, until_one_ends
 from deploy.compose.roles import Role, folder_of
 from deploy.compose.telling import AllTraffic, LogsElsewhere
 from deploy.local.folder import DataFolder, open_folder, wait_for_folder
@@ -113,6 +113,30 @@ class TestInBackground:
         part = FakePart()
         await InBackground(part).stop(Seconds(1.0))
         assert part.asked == ["stop 1.0"]
+
+
+async def test_the_first_that_ends_ends_the_waiting() -> None:
+    """What it raised is raised; a coroutine beside it ends too, and a task, which is somebody else's, goes on."""
+    ended, never = asyncio.Event(), asyncio.Event()
+
+    async def watch() -> None:
+        try:
+            await never.wait()
+        finally:
+            ended.set()
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise OSError("broken")
+
+    theirs = asyncio.create_task(never.wait())
+    with pytest.raises(OSError, match="broken"):
+        await until_one_ends(watch(), fail(), theirs)
+    assert ended.is_set()
+    assert not theirs.done()
+    never.set()
+    await theirs
+    await until_one_ends(theirs)
 
 
 class TestTraffic:

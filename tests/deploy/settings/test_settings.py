@@ -70,14 +70,14 @@ def test_the_command_line_goes_before_the_environment(monkeypatch: pytest.Monkey
 
 
 EVERY = {
-    "data_dir": "/elsewhere", "node_name": "other", "events": "memory:", "events_age": "1d", "events_bytes": "2Gi",
+    "data_dir": "/elsewhere", "node_name": "other", "events": "kafka://b:9092", "events_age": "1d", "events_bytes": "2Gi",
     "gateway_host": "0.0.0.0", "gateway_port": 1, "max_body_bytes": "1Mi", "hold_max_requests": 5,
     "hold_max_bytes": "1Mi", "drain_bound": "1s", "access_log": "", "admin_host": "localhost", "admin_port": 2,
     "gpus": 3, "cpu": 2.5, "memory": "1Gi", "log_level": "error", "log_format": "json",
     "kafka_partitions": 3, "kafka_replication": 3, "kafka_create_topics": False, "kafka_compression": "zstd",
     "kafka_security": "sasl_ssl", "kafka_sasl_mechanism": "SCRAM-SHA-512", "kafka_username": "me",
     "peer_address": "10.0.0.1:8082", "peer_listen": "0.0.0.0:8082",
-    "adopt_within": "5m",
+    "adopt_within": "5m", "inference_reply_topics": "answers",
 }  # fmt: skip
 FILES = (
     "gateway_tls_cert", "gateway_tls_key", "admin_tls_cert", "admin_tls_key", "admin_token_file", "admin_client_ca",
