@@ -70,7 +70,8 @@ def test_the_command_line_goes_before_the_environment(monkeypatch: pytest.Monkey
 
 
 EVERY = {
-    "data_dir": "/elsewhere", "node_name": "other", "events": "kafka://b:9092", "events_age": "1d", "events_bytes": "2Gi",
+    "data_dir": "/elsewhere", "node_name": "other", "events": "kafka://b:9092", "events_age": "1d",
+    "events_bytes": "2Gi",
     "gateway_host": "0.0.0.0", "gateway_port": 1, "max_body_bytes": "1Mi", "hold_max_requests": 5,
     "hold_max_bytes": "1Mi", "drain_bound": "1s", "access_log": "", "admin_host": "localhost", "admin_port": 2,
     "gpus": 3, "cpu": 2.5, "memory": "1Gi", "log_level": "error", "log_format": "json",
