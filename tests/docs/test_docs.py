@@ -125,3 +125,17 @@ def test_the_checks_can_fail() -> None:
             parse(wrong, whole=True)
     blocks = "$ relume get models -o yaml | sed s/a/b/ | relume apply -f -   # as before\nrelume up [OPTIONS]\nls\n"
     assert list(command_lines(blocks)) == [["get", "models", "-o", "yaml"], ["apply", "-f", "-"]]
+
+
+def test_the_index_of_decisions_is_whole() -> None:
+    """Each page is listed by its number and heading, no number is given twice."""
+    folder = ROOT / "docs" / "decisions"
+    pages = sorted(folder.glob("[0-9]*.md"))
+    assert len({page.name[:4] for page in pages}) == len(pages), "two decisions have one number"
+    wanted = []
+    for page in pages:
+        number, _, title = page.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("# ").partition(". ")
+        assert page.name.startswith(f"{int(number):04}-"), f"{page.name} calls itself {number}"
+        wanted.append(f"* {number}. [{title}]({page.name})")
+    index = (folder / "README.md").read_text(encoding="utf-8")
+    assert [line for line in index.splitlines() if line.startswith("* ")] == wanted
