@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka.admin import NewTopic
 
 from events.adapters.kafka.log import KafkaEventLog
 from events.adapters.kafka.work_reading import from_text, to_text
@@ -95,3 +98,50 @@ async def test_a_broker_that_dies_in_a_settlement_writes_it_once(broker: Broker,
             await settling
         assert sorted(await answers(log)) == names
         await worker.close()
+
+
+def committed(broker: Broker, topics: Sequence[str]) -> Counter[str]:
+    """How many records a reader of committed ones finds in the first partition of each."""
+    found: Counter[str] = Counter()
+    places = [TopicPartition(topic, 0) for topic in topics]
+    consumer = KafkaConsumer(
+        bootstrap_servers=broker.address, isolation_level="read_committed", auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )  # fmt: skip
+    consumer.assign(places)
+    ends = consumer.end_offsets(places)
+    ends_at = SystemClock().now() + 60
+    while any(consumer.position(place) < ends[place] for place in places):
+        assert SystemClock().now() < ends_at, "the topics' ends were not reached"
+        for place, records in consumer.poll(200).items():
+            found[place.topic] += len(records)
+    consumer.close()
+    return found
+
+
+@pytest.mark.parametrize("_", [pytest.param(None, marks=kafka)])
+async def test_a_topic_of_others_that_takes_no_copy_stops_nothing(
+    broker: Broker, caplog: pytest.LogCaptureFixture, _: None
+) -> None:
+    """One that is not there, or whose records must be smaller: what is ours is written, and the copy is left out."""
+    admin = KafkaAdminClient(bootstrap_servers=broker.address)
+    small = NewTopic("shop.small", 1, 1, topic_configs={"max.message.bytes": "100"})
+    admin.create_topics([NewTopic("shop.answers", 1, 1), small])
+    async with KafkaEventLog(quick_settings(broker), SystemClock()) as log:
+        await log.append([request("a"), request("b")])
+        worker = Worker(log.work(TOPICS, GROUP, "one"))
+        await worker.until(lambda: len(worker.items) == 2)
+        topics = ("shop.missing", "shop.answers", "shop.small")
+        for name in ("a", "b"):
+            place, event = worker.items[name].place, answer(name)
+            mark = Mark(worker.items[name].position.offset + 1)
+            copies = tuple((topic, event) for topic in topics)
+            effect = Effect(worker.held[place].term, (event,), mark, copies)
+            async with asyncio.timeout(30):
+                assert await worker.queue.settle({place: effect}) == {place}
+        assert sorted(await answers(log)) == ["a", "b"]
+        await worker.close()
+    admin.close()
+    assert await asyncio.to_thread(committed, broker, topics[1:]) == {"shop.answers": 2}
+    assert "shop.missing" in caplog.text
+    assert "shop.small" in caplog.text

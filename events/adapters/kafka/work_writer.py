@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Final
 
 from kafka import KafkaProducer, OffsetAndMetadata, TopicPartition
@@ -19,6 +20,7 @@ from kafka.errors import KafkaError
 from events.adapters.kafka.client import Admin, make_transactional, passes, told
 from events.adapters.kafka.settings import KafkaSettings
 from events.adapters.kafka.wire import Outgoing, outgoing
+from events.adapters.kafka.work_copies import Copies
 from events.adapters.kafka.work_member import Held
 from events.adapters.kafka.work_reading import to_text
 from events.adapters.store import Place
@@ -50,6 +52,7 @@ class WorkWriter:
         self._partitions = partitions
         self._held = held
         self._clock = SystemClock()
+        self._copies = Copies(admin, settings.request_timeout)
         self._closing = threading.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="relume-kafka-transactions")
         self._producer: KafkaProducer | None = None
@@ -101,6 +104,7 @@ class WorkWriter:
             except (_Dealing, KafkaError, OSError, ValueError) as error:
                 if not isinstance(error, _Dealing):
                     self._discard()
+                    effects = _without(effects, self._copies.failed())
                 if self._closing.wait(wait):
                     raise LogClosed("the work was left") from error
                 if isinstance(error, ValueError) or self._clock.now() >= ends_at:
@@ -121,8 +125,11 @@ class WorkWriter:
         if self._unsure:
             settled |= self._those_committed(effects)
             self._unsure = False
-        left = {p: e for p, e in effects.items() if p not in settled and held.terms.get(p) == e.term}
+        left: Mapping[Place, Effect] = {
+            p: e for p, e in effects.items() if p not in settled and held.terms.get(p) == e.term
+        }
         if left:
+            left = _without(left, self._copies.away(topic for one in left.values() for topic, _ in one.copies))
             self._unsure = True
             self._transact(left, records, held)
             self._unsure = False
@@ -134,12 +141,13 @@ class WorkWriter:
         producer = self._producer
         assert producer is not None
         producer.begin_transaction()
+        self._copies.begin()
         for place in effects:
             for record in records[place]:
                 producer.send(record.topic, record.value, record.key, record.headers, partition=record.partition)
             for topic, event in effects[place].copies:
                 binary = to_binary(event, self._settings.max_event_bytes)
-                producer.send(topic, binary.data, binary.key, list(binary.headers))
+                self._copies.sent(topic, producer.send(topic, binary.data, binary.key, list(binary.headers)))
         offsets = {
             TopicPartition(*place): OffsetAndMetadata(effect.mark.next_offset, to_text(effect.mark), -1)
             for place, effect in effects.items()
@@ -166,3 +174,13 @@ class WorkWriter:
                 producer.close(timeout=0.5)
             except (KafkaError, OSError) as error:
                 logger.debug("closing a transactional producer: %s", error)
+
+
+def _without(effects: Mapping[Place, Effect], topics: frozenset[str]) -> Mapping[Place, Effect]:
+    """The same, without copies for these topics."""
+    if not topics:
+        return effects
+    return {
+        place: replace(effect, copies=tuple(copy for copy in effect.copies if copy[0] not in topics))
+        for place, effect in effects.items()
+    }
