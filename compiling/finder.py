@@ -15,7 +15,7 @@ from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleS
 from pathlib import Path
 from types import ModuleType
 
-PACKAGES = ("runtime.", "coldstart.")
+PACKAGES = ("runtime.", "coldstart.", "events.")
 SHARED = "relume_hot__mypyc"
 """The extension that holds the code of all modules."""
 

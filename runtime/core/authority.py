@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from coldstart.core.hold import Held, HoldBudget
 from events.names import ModelName
@@ -28,7 +29,9 @@ QUARANTINE = Seconds(1.0)
 """A replica that refused a connection gets no lease for so long, or until it is observed again: time for a probe."""
 
 
-_NOT_HELD = Seconds(0.0)
+_NOT_HELD: Final = Seconds(0.0)
+_FINISHED: Final = Ending.FINISHED
+_DRAINING: Final = ReplicaState.DRAINING
 
 
 class Authority:
@@ -193,9 +196,9 @@ class Authority:
         else:
             replica.settle(lease, ledger.settling(live, outcome, now))
         if not replica.gone:
-            if outcome.ending is Ending.FINISHED and outcome.engine_done:
+            if outcome.ending is _FINISHED and outcome.engine_done:
                 model.pool.changed(replica)
-                if replica.status.state is ReplicaState.DRAINING:
+                if replica.status.state is _DRAINING:
                     self._tell_drained(model, replica, out)
             else:
                 self._after(live, outcome, now, out)

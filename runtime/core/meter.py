@@ -12,7 +12,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from events.types.requests import COUNTS, Levels, RequestWindow
 from events.units import Instant, Seconds
@@ -43,6 +43,7 @@ class Waiting:
 
 
 NOBODY_WAITS = Waiting()
+_FINISHED: Final = Ending.FINISHED
 
 
 class MeterKey(NamedTuple):
@@ -148,7 +149,7 @@ class Meter:
         assert self.running > 0, "more leases ended than began"
         self.running -= 1
         ending = outcome.ending
-        if ending is Ending.FINISHED:
+        if ending is _FINISHED:
             if outcome.status < 500:
                 interval.finishes += 1
             else:

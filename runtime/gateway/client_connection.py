@@ -50,6 +50,15 @@ class Phase(Enum):
     LOST = auto()
 
 
+# An attribute of an enumeration is looked up at each use, also in compiled code; these are not.
+_HEAD: Final = Phase.HEAD
+_BODY: Final = Phase.BODY
+_BUSY: Final = Phase.BUSY
+_LINGERING: Final = Phase.LINGERING
+_CLOSING: Final = Phase.CLOSING
+_LOST: Final = Phase.LOST
+
+
 class ClientConnection(asyncio.Protocol):
     """One client connection."""
 
@@ -67,7 +76,7 @@ class ClientConnection(asyncio.Protocol):
         self._context = context
         self._exchange: Exchange | None = None
         self._last_head = LastHead()
-        self._phase = Phase.HEAD
+        self._phase = _HEAD
         self._rest: bytes | bytearray = b""
         self._scanned = 0
         self._body = bytearray()
@@ -91,7 +100,7 @@ class ClientConnection(asyncio.Protocol):
         self._since = context.clock.now()
         if len(context.connections) >= context.settings.max_connections or context.draining:
             context.refused_connections += 1
-            self._phase = Phase.BUSY
+            self._phase = _BUSY
             self._reject(Failure(503, "too_many_connections", "Too many connections.", Seconds(1.0), should_retry=True))
         else:
             self._wake_in(context.settings.idle_timeout)
@@ -99,7 +108,7 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         phase = self._phase
-        if phase is Phase.HEAD:
+        if phase is _HEAD:
             if self._rest:
                 self._append(data)
             else:
@@ -111,14 +120,14 @@ class ClientConnection(asyncio.Protocol):
                     self._advance(now)
                 else:
                     self._queued = True
-        elif phase is Phase.BODY:
+        elif phase is _BODY:
             try:
                 self._body_bytes(data)
             except Refused as refused:
                 self._reject(refused.failure)
             else:
                 self._advance(self._context.clock.now())
-        elif phase is Phase.BUSY:
+        elif phase is _BUSY:
             self._append(data)
             if len(self._rest) > _MAX_AHEAD and not self._read_paused:
                 self._read_paused = True
@@ -127,11 +136,11 @@ class ClientConnection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         # A client that closes is gone, also when it only closed its sending half: engines must be told to stop.
-        if self._phase is Phase.BUSY:
+        if self._phase is _BUSY:
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's signature)
-        self._phase = Phase.LOST
+        self._phase = _LOST
         self._forget_request()
         self._context.connections.discard(self)
         self._context.look_if_quiet()
@@ -163,20 +172,20 @@ class ClientConnection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Send; nothing happens when the client is gone."""
-        if self._phase is Phase.BUSY:
+        if self._phase is _BUSY:
             self._transport.write(data)
 
     def answered(self, keep_alive: bool) -> None:
         """The request is done: go on with the next one, or close."""
         self._exchange = None
         context = self._context
-        if self._phase is Phase.LOST:
+        if self._phase is _LOST:
             self._context.wheel.forget(self)
-        elif self._phase is Phase.BUSY:
+        elif self._phase is _BUSY:
             if not keep_alive or context.draining:
                 self._close()
                 return
-            self._phase = Phase.HEAD
+            self._phase = _HEAD
             self._since = now = context.clock.now()
             context.wheel.wake_by(self, now + context.settings.idle_timeout)
             if self._read_paused:
@@ -187,25 +196,25 @@ class ClientConnection(asyncio.Protocol):
 
     def break_off(self, reset: bool) -> None:
         """Close behind what was written; `reset`: at once, with a reset."""
-        if self._phase is not Phase.BUSY:
+        if self._phase is not _BUSY:
             return
         if reset:
             raw = self._transport.get_extra_info("socket")
             if raw is not None:
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-            self._phase = Phase.CLOSING
+            self._phase = _CLOSING
             self._transport.abort()
         else:
             self._close()
 
     def abort(self) -> None:
         """Close at once."""
-        if self._phase is not Phase.LOST:
+        if self._phase is not _LOST:
             self._transport.abort()
 
     def drain(self) -> None:
         """Close if no request is under way."""
-        if self._phase is Phase.HEAD and not self._queued:
+        if self._phase is _HEAD and not self._queued:
             self._close()
 
     def wake(self, now: Instant) -> float | None:
@@ -218,13 +227,13 @@ class ClientConnection(asyncio.Protocol):
             if _peer_gone(self._transport):
                 self.abort()
             return now + _PROBE_SECONDS if due is None else min(due, now + _PROBE_SECONDS)
-        if self._phase is Phase.HEAD:
+        if self._phase is _HEAD:
             due = self._since + (settings.head_timeout if self._rest else settings.idle_timeout)
-        elif self._phase is Phase.BODY:
+        elif self._phase is _BODY:
             due = self._since + settings.body_grace + len(self._body) / settings.body_rate
-        elif self._phase is Phase.LINGERING:
+        elif self._phase is _LINGERING:
             due = self._since + settings.linger_timeout
-        elif self._phase is Phase.CLOSING:
+        elif self._phase is _CLOSING:
             due = self._since + settings.stall_timeout
         else:
             return None
@@ -234,8 +243,8 @@ class ClientConnection(asyncio.Protocol):
 
     def _overdue(self) -> float | None:
         settings = self._context.settings
-        if self._phase is Phase.BODY or (self._phase is Phase.HEAD and self._rest):
-            part = "body" if self._phase is Phase.BODY else "head"
+        if self._phase is _BODY or (self._phase is _HEAD and self._rest):
+            part = "body" if self._phase is _BODY else "head"
             self._reject(Failure(408, "request_timeout", f"The {part} of the request took too long."))
             return self._since + settings.linger_timeout
         # Idle, or it neither reads its answer nor closes: what it has not read by now is not waited for.
@@ -250,7 +259,7 @@ class ClientConnection(asyncio.Protocol):
             return
         self._advancing = True
         try:
-            while self._phase is Phase.HEAD and self._rest and not self._write_paused:
+            while self._phase is _HEAD and self._rest and not self._write_paused:
                 if not self._head_bytes(now):
                     break
         except Refused as refused:
@@ -268,7 +277,7 @@ class ClientConnection(asyncio.Protocol):
         if end < 0 or end + 4 > settings.max_head_bytes:
             self._head_incomplete(rest)
             return False
-        raw = bytes(rest[: end + 4])
+        raw = rest[: end + 4] if type(rest) is bytes else bytes(rest[: end + 4])
         self._scanned = 0
         known = self._last_head.recall(raw, settings)
         if known is None:
@@ -320,7 +329,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _begin_body(self, head: RequestHead, rest: bytes | bytearray) -> None:
         self._reserve(head.length)
-        self._phase = Phase.BODY
+        self._phase = _BODY
         self._since = self._context.clock.now()
         self._wake_in(self._context.settings.body_grace)
         self._chunks = ChunkedBody() if head.chunked else None
@@ -361,7 +370,7 @@ class ClientConnection(asyncio.Protocol):
         context.requests += 1
         request = Request(self._head, self._target, body, now, context.identities)
         self._counted = 0  # the exchange answers for them now
-        self._phase = Phase.BUSY
+        self._phase = _BUSY
         self._exchange = exchange = Exchange(context, self, request)
         exchange.start()
 
@@ -397,14 +406,14 @@ class ClientConnection(asyncio.Protocol):
             % (status_line(failure.status), len(body), error_headers(failure), body)
         )
         # The client may still be sending: a close now would reset the connection under the answer.
-        self._phase = Phase.LINGERING
+        self._phase = _LINGERING
         self._since = self._context.clock.now()
         if self._transport.can_write_eof():
             self._transport.write_eof()
         self._wake_in(self._context.settings.linger_timeout)
 
     def _close(self) -> None:
-        self._phase = Phase.CLOSING
+        self._phase = _CLOSING
         self._since = self._context.clock.now()
         self._transport.close()
         self._wake_in(self._context.settings.stall_timeout)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from events.units import Instant
 from runtime.core.policy import Cancels
@@ -20,14 +19,19 @@ from runtime.gateway.heartbeat import Beats
 from runtime.gateway.models import model_entry, model_list
 from runtime.gateway.request import Request
 from runtime.gateway.response_head import ResponseHead
-from runtime.gateway.routing import By, Target, read_body
-from runtime.gateway.states import NEXT, State
+from runtime.gateway.routing import BY_JSON, By, Target, read_body
+from runtime.gateway.states import DISPATCHED, DONE, DRAINING, HELD, NEXT, READ, RELAYING, State
 from runtime.gateway.upstream import UpstreamConnection
 from runtime.ports import Ending, Lease, Outcome, Refusal, TicketRequest
 
 if TYPE_CHECKING:
     from runtime.gateway.client_connection import ClientConnection
     from runtime.gateway.context import GatewayContext
+
+
+_FINISHED: Final = Ending.FINISHED
+_CLIENT_LEFT: Final = Ending.CLIENT_LEFT
+_MOST_KNOWN: Final = 1024
 
 
 class Exchange:
@@ -45,7 +49,7 @@ class Exchange:
     def __init__(self, context: GatewayContext, client: ClientConnection, request: Request) -> None:
         head = request.head
         self.request = request
-        self.state = State.READ
+        self.state = READ
         self._answer = Answer(client, head.minor, head.method == b"HEAD", head.keep_alive)
         self._context = context
         self._client = client
@@ -65,7 +69,7 @@ class Exchange:
         context.exchanges.add(self)
         target = self.request.target
         try:
-            if type(target) is Target and target.by is By.JSON:
+            if type(target) is Target and target.by is BY_JSON:
                 self._enqueue()
                 return
             own = self._local()
@@ -102,8 +106,8 @@ class Exchange:
         self._clock = RunClock(route.timeouts)
         if stream and route.heartbeat is not None:
             self._beats = Beats(route.heartbeat.every, context.clock.now())
-        assert self.state is State.READ  # `_go`, written out here and in three more steps that every request takes
-        self.state = State.HELD
+        assert self.state is READ  # `_go`, written out here and in three more steps that every request takes
+        self.state = HELD
         self._take(request.arrived_at)
 
     # The ticket
@@ -113,8 +117,8 @@ class Exchange:
         self._dispatch(lease, self._context.clock.now())
 
     def _dispatch(self, lease: Lease, now: Instant) -> None:
-        assert self.state is State.HELD
-        self.state = State.DISPATCHED
+        assert self.state is HELD
+        self.state = DISPATCHED
         self._lease = lease
         self._tries += 1
         context = self._context
@@ -135,7 +139,7 @@ class Exchange:
         lease = self._context.slots.take(self._ticket, self)
         if lease is not None:
             self._dispatch(lease, now)
-        elif self.state is State.HELD:  # not refused within the call
+        elif self.state is HELD:  # not refused within the call
             self._wake_by(self._held_until())
 
     # The replica's connection
@@ -161,7 +165,7 @@ class Exchange:
         """Nothing was relayed: another try with the same arrival, or 502."""
         assert self._lease is not None
         if self._tries < self._context.settings.tries:
-            self._go(State.HELD)
+            self._go(HELD)
             self._give_back(Ending.UNREACHABLE)
             self._ticket = self._ticket.again(self._tries)
             self._take(self._context.clock.now())
@@ -175,10 +179,10 @@ class Exchange:
         """The engine's head: relay it with ours. `ended`: `answer_ended` follows at once."""
         clock = self._clock
         clock.first_byte_at = clock.last_byte_at = self._context.clock.now()
-        if self.state is State.DRAINING:
+        if self.state is DRAINING:
             return
-        assert self.state is State.DISPATCHED
-        self.state = State.RELAYING
+        assert self.state is DISPATCHED
+        self.state = RELAYING
         request = self.request
         if request.body:  # `_release_body`
             self._context.buffered_bytes -= request.size
@@ -187,30 +191,29 @@ class Exchange:
             self._answer.keep_alive = False
         lease = self._lease
         assert lease is not None
-        held = _held_lines(lease.replica, lease.cold, int(lease.held_seconds * 1000))
-        self._answer.begin(head, self._own + held, payload)
+        self._answer.begin(head, self._own + _held_lines(lease), payload)
         if not ended:
             self._wake_by(clock.until_next_byte(math.inf)[0])
 
     def answer_bytes(self, data: bytes) -> None:
         """More of the body."""
-        if self.state is State.RELAYING:
+        if self.state is RELAYING:
             self._clock.last_byte_at = self._context.clock.now()
             self._answer.write(data)
 
     def answer_ended(self) -> None:
         """The engine is done with the request."""
         self._upstream = None
-        self._end(Ending.CLIENT_LEFT if self.state is State.DRAINING else Ending.FINISHED)
+        self._end(Ending.CLIENT_LEFT if self.state is DRAINING else _FINISHED)
 
     def answer_lost(self, reason: str) -> None:
         """The connection to the replica is gone."""
         upstream, self._upstream = self._upstream, None
         lease = self._lease
         assert lease is not None
-        if self.state is State.DRAINING:
+        if self.state is DRAINING:
             self._end(Ending.CLIENT_LEFT)
-        elif self.state is State.RELAYING:
+        elif self.state is RELAYING:
             message = f"The replica {lease.replica} failed while it answered: {reason}."
             self._end(Ending.BROKEN, Failure(502, "replica_failed", message, should_retry=True))
         elif self._pooled and upstream is not None and not upstream.heard:
@@ -223,7 +226,7 @@ class Exchange:
     def answer_bad(self, reason: str) -> None:
         """The engine broke the protocol. It may still be at the request, since it was us who closed."""
         self._upstream = None
-        ending = Ending.CLIENT_LEFT if self.state is State.DRAINING else Ending.BROKEN
+        ending = Ending.CLIENT_LEFT if self.state is DRAINING else Ending.BROKEN
         message = f"The engine's answer is not valid HTTP: {reason}."
         self._end(ending, Failure(502, "bad_engine_answer", message), engine_done=False)
 
@@ -231,10 +234,10 @@ class Exchange:
 
     def client_gone(self) -> None:
         """The connection is closed: leave the queue, cancel, or read the answer to its end."""
-        if self.state is State.HELD:
+        if self.state is HELD:
             self._context.slots.leave(self._ticket.request)
             self._done(Ending.CLIENT_LEFT, keep_alive=False)
-        elif self.state in {State.DISPATCHED, State.RELAYING}:
+        elif self.state in {DISPATCHED, RELAYING}:
             lease = self._lease
             assert lease is not None
             cancels = lease.cancels is Cancels.ALWAYS or (lease.cancels is Cancels.STREAMS and self._ticket.stream)
@@ -242,7 +245,7 @@ class Exchange:
                 # While still connecting nothing was sent, so the engine has nothing to be done with.
                 self._end(Ending.CLIENT_LEFT, engine_done=self._attempt is not None)
             else:
-                self._go(State.DRAINING)
+                self._go(DRAINING)
                 self._release_body()
                 if self._upstream is not None:
                     self._upstream.resume()
@@ -250,14 +253,14 @@ class Exchange:
 
     def client_full(self) -> None:
         """The client does not read as fast as the engine writes."""
-        if self.state is State.RELAYING and self._upstream is not None:
+        if self.state is RELAYING and self._upstream is not None:
             self._upstream.pause()
             self._clock.stalled_at = self._context.clock.now()
             self._wake_by(self._clock.until_next_byte(self._context.settings.stall_timeout)[0])
 
     def client_drained(self) -> None:
         """The client has caught up."""
-        if self.state is State.RELAYING and self._clock.stalled_at != math.inf:
+        if self.state is RELAYING and self._clock.stalled_at != math.inf:
             self._clock.stalled_at = math.inf
             self._clock.last_byte_at = self._context.clock.now()
             self._wake_by(self._clock.until_next_byte(math.inf)[0])
@@ -267,23 +270,23 @@ class Exchange:
     def shut_down(self) -> None:
         """The drain bound has passed: end now, visibly."""
         failure = Failure(503, "gateway_shutting_down", "The gateway is shutting down.", should_retry=True)
-        if self.state is State.HELD:
+        if self.state is HELD:
             self._context.slots.leave(self._ticket.request)
             self._fail(failure)
-        elif self.state is not State.DONE:
+        elif self.state is not DONE:
             self._end(Ending.CLIENT_LEFT, failure, engine_done=self._attempt is not None)
 
     # Deadlines
 
     def wake(self, now: Instant) -> float | None:
         """Act on what is due: a heartbeat, or the end of a budget."""
-        if self.state is State.HELD:
+        if self.state is HELD:
             return self._wake_held(now)
-        if self.state is State.DISPATCHED:
+        if self.state is DISPATCHED:
             due, code = self._clock.until_first_byte()
-        elif self.state is State.RELAYING:
+        elif self.state is RELAYING:
             due, code = self._clock.until_next_byte(self._context.settings.stall_timeout)
-        elif self.state is State.DRAINING:
+        elif self.state is DRAINING:
             due, code = self._clock.until_end()
         else:
             return None
@@ -319,9 +322,10 @@ class Exchange:
 
     def _end(self, ending: Ending, failure: Failure | None = None, *, engine_done: bool = True) -> None:
         """End a dispatched request: close what is open, answer or break off, give the lease back."""
-        client_left = self.state is State.DRAINING or ending is Ending.CLIENT_LEFT
-        begun = self.state is State.RELAYING
-        self._go(State.DONE)
+        client_left = self.state is DRAINING or ending is _CLIENT_LEFT
+        begun = self.state is RELAYING
+        assert self.state is not DONE  # `_go`, written out
+        self.state = DONE
         upstream, self._upstream = self._upstream, None
         if upstream is not None:
             upstream.abort()
@@ -343,7 +347,7 @@ class Exchange:
         self._done(failure.code, whole and self._answer.keep_alive)
 
     def _done(self, ending: str, keep_alive: bool) -> None:
-        self._go(State.DONE)
+        self._go(DONE)
         self._finish(ending, keep_alive)
 
     def _finish(self, ending: str, keep_alive: bool) -> None:
@@ -408,9 +412,23 @@ class Exchange:
         self.state = state
 
 
-@lru_cache(maxsize=1024)
-def _held_lines(replica: str, cold: bool, held_ms: int) -> bytes:
+_at_once: Final[dict[str, bytes]] = {}
+"""What clients are told of leases that nobody had to wait for, by replica."""
+
+
+def _held_lines(lease: Lease) -> bytes:
     """What a client is told of its lease."""
+    if lease.held_seconds or lease.cold:
+        return _held_line(lease.replica, lease.cold, int(lease.held_seconds * 1000))
+    known = _at_once.get(lease.replica)
+    if known is None:
+        if len(_at_once) >= _MOST_KNOWN:
+            _at_once.clear()
+        known = _at_once[lease.replica] = _held_line(lease.replica, False, 0)
+    return known
+
+
+def _held_line(replica: str, cold: bool, held_ms: int) -> bytes:
     return b"x-relume-replica: %b\r\nx-relume-cold-start: %b\r\nx-relume-held-ms: %d\r\n" % (
         replica.encode("ascii"), b"true" if cold else b"false", held_ms,
     )  # fmt: skip

@@ -13,8 +13,6 @@ from runtime.ports import Lease, ModelRoute, TicketRequest
 
 _BODILESS: Final = frozenset({b"GET", b"HEAD", b"DELETE"})
 _START: Final = b"%b %b HTTP/1.1\r\nHost: %b\r\n%bx-relume-model: %b\r\n"
-_REST: Final = b"%bContent-Length: %d\r\nx-request-id: %b\r\ntraceparent: %b\r\n\r\n"
-_REST_BODILESS: Final = b"%bx-request-id: %b\r\ntraceparent: %b\r\n\r\n"
 
 
 class Request:
@@ -60,8 +58,11 @@ class Request:
             head.sent_for = sent_for
             head.sent = _start(head, lease, plain)
         if self.size or head.method not in _BODILESS:
-            return _REST % (head.sent, self.size, self.told, self.trace)
-        return _REST_BODILESS % (head.sent, self.told, self.trace)
+            size = str(self.size).encode("ascii")
+            return b"%bContent-Length: %b\r\nx-request-id: %b\r\ntraceparent: %b\r\n\r\n" % (
+                head.sent, size, self.told, self.trace,
+            )  # fmt: skip
+        return b"%bx-request-id: %b\r\ntraceparent: %b\r\n\r\n" % (head.sent, self.told, self.trace)
 
 
 def _start(head: RequestHead, lease: Lease, plain: bool) -> bytes:

@@ -8,6 +8,7 @@ from typing import Final
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
+from runtime.gateway import sse
 from runtime.gateway.chunks import BadFraming, ChunkedBody, CloseBody, Framing, LengthBody, NoBody
 
 _NOTED: Final = frozenset(
@@ -28,7 +29,7 @@ _MOST_KNOWN: Final = 256
 class ResponseHead:
     """Status and headers of one answer; also the callback object of its parser."""
 
-    __slots__ = ("body", "keep_alive", "length", "lines", "noted", "start", "status")
+    __slots__ = ("body", "digits", "is_event_stream", "keep_alive", "length", "lines", "noted", "start", "status")
 
     def __init__(self) -> None:
         self.status = 0
@@ -38,6 +39,9 @@ class ResponseHead:
         """Status line and `lines`, joined by whoever relays them first."""
         self.length: int | None = None
         """What Content-Length says; an answer to HEAD says it and has no body."""
+        self.digits = b"0"
+        """The same as it is written."""
+        self.is_event_stream = False
         self.body: Framing = _NO_BODY
         self.keep_alive = True
 
@@ -79,7 +83,7 @@ class KnownHeads:
         if last is not None and not to_head and raw.startswith(self._before) and raw.endswith(self._after):
             digits = raw[len(self._before) : len(raw) - len(self._after)]
             if digits.isdigit() and len(digits) <= 18:
-                return _with_length(last, int(digits))
+                return _with_length(last, digits)
         return self._find(raw, max_headers, to_head)
 
     def _find(self, raw: bytes, max_headers: int, to_head: bool) -> ResponseHead:
@@ -97,11 +101,12 @@ class KnownHeads:
                 self._known.clear()
             self._known[key] = head
         self._last, (self._before, self._after) = head, key
-        return _with_length(head, int(length[1]))
+        return _with_length(head, length[1])
 
 
-def _with_length(head: ResponseHead, size: int) -> ResponseHead:
-    head.length = size
+def _with_length(head: ResponseHead, digits: bytes) -> ResponseHead:
+    head.digits = digits
+    head.length = size = int(digits)
     head.body = LengthBody(size) if size else _NO_BODY
     return head
 
@@ -126,6 +131,7 @@ def parse_response_head(raw: bytes, max_headers: int, to_head: bool) -> Response
         raise BadFraming(f"{version.decode('latin-1')} with status {head.status}")
     _connection(head, version)
     _framing(head, version, to_head)
+    head.is_event_stream = sse.is_event_stream(head.noted.get(b"content-type"))
     return head
 
 
@@ -156,6 +162,7 @@ def _framing(head: ResponseHead, version: bytes, to_head: bool) -> None:
         if not length.isdigit() or len(length) > 18:
             raise BadFraming("bad Content-Length")
         head.length = int(length)
+        head.digits = length
     if coding is not None and (length is not None or version == b"HTTP/1.0 " or coding.lower() != b"chunked"):
         raise BadFraming("conflicting or unknown lengths")
     if to_head or head.status in {204, 304} or head.status < 200:

@@ -41,6 +41,9 @@ class By(Enum):
     """None: ``/v1/models/NAME``, answered from the catalog."""
 
 
+BY_JSON: Final = By.JSON
+
+
 @dataclass(slots=True)
 class Target:
     """Where a request goes, as far as its head tells. `name`: empty when the body names the model."""
@@ -92,7 +95,7 @@ def read_body(
 ) -> tuple[str, bool]:
     """(name of the model, whether a stream is asked for). Raises Refused with a 400 or 415."""
     found: object
-    if target.by is By.JSON:
+    if target.by is BY_JSON:
         found, stream = read_json(body, settings.max_json_items)
         if type(found) is str and 0 < len(found) <= MAX_NAME:  # as `_checked` would find
             return found, stream

@@ -25,6 +25,14 @@ class State(IntEnum):
     DONE = 5
 
 
+# An attribute of an enumeration is looked up at each use, also in compiled code; these are not.
+READ: Final = State.READ
+HELD: Final = State.HELD
+DISPATCHED: Final = State.DISPATCHED
+RELAYING: Final = State.RELAYING
+DRAINING: Final = State.DRAINING
+DONE: Final = State.DONE
+
 NEXT: Final = {
     State.READ: {State.HELD, State.DONE},
     State.HELD: {State.DISPATCHED, State.DONE},

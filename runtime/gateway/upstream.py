@@ -1,61 +1,22 @@
 """The gateway's side of a connection to a replica: one request at a time, kept for the next one.
 
-The connection frames the answer (where its head and its body end) and hands the bytes on untouched.
+The connection frames the answer (where its head and its body end) and hands the bytes on untouched. Its exchange hears
+of the answer's beginning and its bytes, then one of ended, lost and bad, and then no more.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from runtime.gateway.chunks import MORE, BadFraming, CloseBody, Framing, LengthBody
-from runtime.gateway.response_head import KnownHeads, ResponseHead
+from runtime.gateway.response_head import ResponseHead
+
+if TYPE_CHECKING:
+    from runtime.gateway.exchange import Exchange
+    from runtime.gateway.pool import UpstreamPool
 
 _HEAD_END: Final = b"\r\n\r\n"
-
-
-class AnswerSink(Protocol):
-    """The request that waits for an answer. After `answer_ended`, `answer_lost` or `answer_bad` it hears no more."""
-
-    def answer_begins(self, head: ResponseHead, payload: bytes, ended: bool) -> None:
-        """The final head and the first bytes of the body, framed as the engine framed them; `ended`: that is all."""
-
-    def answer_bytes(self, data: bytes) -> None:
-        """More of the body."""
-
-    def answer_ended(self) -> None:
-        """The answer is whole."""
-
-    def answer_lost(self, reason: str) -> None:
-        """The connection went before the answer was whole."""
-
-    def answer_bad(self, reason: str) -> None:
-        """The engine broke the protocol; the connection is closed."""
-
-
-class Home(Protocol):
-    """Where connections are kept."""
-
-    @property
-    def max_head_bytes(self) -> int:
-        """Longest head of an answer."""
-
-    @property
-    def max_headers(self) -> int:
-        """Most headers of an answer."""
-
-    @property
-    def known_heads(self) -> KnownHeads:
-        """Heads of answers that need not be parsed again."""
-
-    def opened(self, connection: UpstreamConnection) -> None:
-        """The connection is open."""
-
-    def release(self, connection: UpstreamConnection) -> None:
-        """The connection is free for another request."""
-
-    def lost(self, connection: UpstreamConnection) -> None:
-        """The connection is closed."""
 
 
 class UpstreamConnection(asyncio.Protocol):
@@ -75,20 +36,20 @@ class UpstreamConnection(asyncio.Protocol):
         "transport",
     )
 
-    def __init__(self, home: Home, address: tuple[str, int]) -> None:
+    def __init__(self, home: UpstreamPool, address: tuple[str, int]) -> None:
         self.address = address
         self.heard = False
         self.idle_since = 0.0
         self._home = home
         self.transport: asyncio.Transport | None = None
-        self._answer: AnswerSink | None = None
+        self._answer: Exchange | None = None
         self._body: Framing | None = None
         self._cut = b""
         self._keep = True
         self._to_head = False
         self._paused = False
 
-    def send(self, sink: AnswerSink, head: bytes, body: bytes | bytearray, to_head: bool) -> None:
+    def send(self, sink: Exchange, head: bytes, body: bytes | bytearray, to_head: bool) -> None:
         """Send a request; `sink` hears of its answer."""
         transport = self.transport
         self._answer = sink
@@ -163,7 +124,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     # The head
 
-    def _head_bytes(self, answer: AnswerSink, data: bytes) -> None:
+    def _head_bytes(self, answer: Exchange, data: bytes) -> None:
         self.heard = True
         if self._cut:
             data = self._cut + data
@@ -192,7 +153,7 @@ class UpstreamConnection(asyncio.Protocol):
                 return
             start = stop  # 100 and 103 are between the engine and us
 
-    def _begin(self, answer: AnswerSink, head: ResponseHead, rest: bytes) -> None:
+    def _begin(self, answer: Exchange, head: ResponseHead, rest: bytes) -> None:
         self._body = body = head.body
         self._keep = head.keep_alive
         if type(body) is LengthBody and body.left == len(rest):  # as `feed` would find; nearly every short answer
@@ -209,7 +170,7 @@ class UpstreamConnection(asyncio.Protocol):
             if self._answer is answer:
                 self._end(answer, end < len(rest))
 
-    def _end(self, answer: AnswerSink, excess: bool) -> None:
+    def _end(self, answer: Exchange, excess: bool) -> None:
         transport = self.transport
         assert transport is not None
         self._answer = None

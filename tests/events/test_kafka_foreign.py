@@ -188,9 +188,15 @@ async def test_what_was_sent_twice_is_delivered_once(log: KafkaEventLog, foreign
 async def test_strays_of_long_ago_are_left_alone(broker: Broker, tell: Teller) -> None:
     """Demand that strayed while nobody tended is not the demand of now; it is counted."""
 
-    class LateClock(SystemClock):
+    class LateClock:
+        def __init__(self) -> None:
+            self._clock = SystemClock()
+
         def now(self) -> Instant:
-            return Instant(super().now() + STALE + 60)
+            return Instant(self._clock.now() + STALE + 60)
+
+        async def sleep_until(self, instant: Instant) -> None:
+            await self._clock.sleep_until(Instant(instant - STALE - 60))
 
     async with KafkaEventLog(quick_settings(broker), LateClock()) as log:
         await tending(log)

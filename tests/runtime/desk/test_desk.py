@@ -393,7 +393,7 @@ async def test_a_broken_part_is_raised() -> None:
         def fail(*_: object) -> None:
             raise RuntimeError("a bug")
 
-        one.desk._apply = fail  # type: ignore[method-assign]  # stands for any bug
+        one.desk._follower._take = fail  # stands for any bug
         broken = asyncio.create_task(one.desk.wait_broken())
         await one.observe(replica())
         with pytest.raises(RuntimeError, match="a bug"):
