@@ -47,10 +47,11 @@ class LastHead:
         before, after = self._before, self._after
         if not after:
             return (head, self._target) if raw == before else None
+        begin = len(before)
         end = len(raw) - len(after)
-        if not raw.startswith(before) or not raw.endswith(after):
+        if raw[:begin] != before or raw[end:] != after:
             return None
-        digits = raw[len(before) : end]
+        digits = raw[begin:end]
         if not digits.isdigit() or len(digits) > 18:
             return None
         size = int(digits)

@@ -80,10 +80,13 @@ class KnownHeads:
     def read(self, raw: bytes, max_headers: int, to_head: bool) -> ResponseHead:
         """As `parse_response_head`."""
         last = self._last
-        if last is not None and not to_head and raw.startswith(self._before) and raw.endswith(self._after):
-            digits = raw[len(self._before) : len(raw) - len(self._after)]
-            if digits.isdigit() and len(digits) <= 18:
-                return _with_length(last, digits)
+        if last is not None and not to_head:
+            before, after = self._before, self._after
+            begin, end = len(before), len(raw) - len(after)
+            if raw[:begin] == before and raw[end:] == after:
+                digits = raw[begin:end]
+                if digits.isdigit() and len(digits) <= 18:
+                    return _with_length(last, digits)
         return self._find(raw, max_headers, to_head)
 
     def _find(self, raw: bytes, max_headers: int, to_head: bool) -> ResponseHead:
