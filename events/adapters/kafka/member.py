@@ -22,6 +22,7 @@ from kafka.structs import MemberState
 
 from events.adapters.kafka.client import Admin, make_member, told
 from events.adapters.kafka.follower import BATCH, CLOSING, Delivery, Follower, Plan, Polled
+from events.adapters.kafka.joining import PATIENCE, joining, subscribe
 from events.adapters.kafka.opening import Opener
 from events.adapters.kafka.scan import Scan
 from events.adapters.kafka.settings import KafkaSettings
@@ -119,12 +120,12 @@ class Member(Follower):
         listener = _Listener()
         consumer = make_member(self._settings, self._plan.group, self._plan.start.partitions)
         try:
-            self._know_topics(consumer)
-            consumer.subscribe(list(self._plan.topics), listener=listener)
+            subscribe(consumer, self._plan.topics, self._plan.partitions, listener)
             while not self._stopping.is_set():
                 self._commit(consumer)
                 self._hold_back(consumer)
-                polled = consumer.poll(timeout_ms=TURN, max_records=BATCH)
+                patience = PATIENCE if joining(consumer) else TURN
+                polled = consumer.poll(timeout_ms=patience, max_records=BATCH)
                 self._rebalance(consumer, listener)
                 self._handle(consumer, self._of_ours(polled))
                 self._check_membership(consumer)
@@ -134,13 +135,6 @@ class Member(Follower):
             consumer.close(autocommit=False, timeout_ms=CLOSING)
             self._rebalance(consumer, listener)
             self._let_go(tuple(self._progress))
-
-    def _know_topics(self, consumer: KafkaConsumer) -> None:
-        """Before joining: kafka-python 3.0.12 takes part in assignments before it knows how many partitions there are,
-        deals none, and may lose the assignment that follows."""
-        for topic in self._plan.topics:
-            if topic in self._plan.partitions and not consumer.partitions_for_topic(topic):
-                raise KafkaTimeoutError(f"the brokers do not tell the partitions of {topic}")
 
     def _check_membership(self, consumer: KafkaConsumer) -> None:
         """A member that is stuck in joining leaves and joins anew."""

@@ -20,6 +20,7 @@ from kafka.errors import KafkaError, KafkaTimeoutError
 from kafka.structs import ConsumerGroupMetadata, MemberState
 
 from events.adapters.kafka.client import make_worker, passes, told
+from events.adapters.kafka.joining import PATIENCE, joining, subscribe
 from events.adapters.kafka.settings import KafkaSettings
 from events.adapters.kafka.wire import RawRecord
 from events.adapters.kafka.work_reading import from_text, read_work
@@ -32,10 +33,6 @@ logger = logging.getLogger(__name__)
 
 TURN: Final = 50
 """Milliseconds of one poll: so long may a place that is held no more wait."""
-
-DEALING: Final = 2000
-"""Milliseconds of one poll while the member joins. kafka-python 3.0.12 throws an assignment away that comes between two
-polls, and joins anew: with short ones it may never get in on a busy machine."""
 
 BATCH: Final = 256
 """Records of one place that are handed over together."""
@@ -53,8 +50,8 @@ OPEN_TRANSACTION: Final = 25.0
 brokers end it, 10 to 20 s later. (A member that polls less often than each 30 s is taken for dead.)"""
 
 JOINING: Final = 40.0
-"""Seconds that joining may take: a dead member is waited for as long as its session (10 s). Then the member leaves and
-joins anew: kafka-python 3.0.12 may stay out when the brokers do not know it any more."""
+"""Seconds that joining may take: a rebalance waits for other members for 30 s at most (`max_poll_interval_ms`). Then
+the member leaves and joins anew."""
 
 PAUSE: Final = 0.5
 """Seconds before a session that broke is begun anew."""
@@ -177,10 +174,7 @@ class WorkMember:
         had: set[Place] = set()
         self._kept.clear()
         try:
-            for topic in self._partitions:
-                if not consumer.partitions_for_topic(topic):
-                    raise KafkaTimeoutError(f"the brokers do not tell the partitions of {topic}")
-            consumer.subscribe(list(self._partitions), listener=listener)
+            subscribe(consumer, tuple(self._partitions), self._partitions, listener)
             while not self._stopping.is_set():
                 self._pause(consumer)
                 polled = consumer.poll(timeout_ms=self._patience(consumer), max_records=ALL)
@@ -197,8 +191,8 @@ class WorkMember:
             consumer.close(autocommit=False, timeout_ms=2000)
 
     def _patience(self, consumer: KafkaConsumer) -> int:
-        if consumer.group_metadata().state != MemberState.STABLE:
-            return DEALING
+        if joining(consumer):
+            return PATIENCE
         return 0 if self._ready() else TURN
 
     def _pause(self, consumer: KafkaConsumer) -> None:
