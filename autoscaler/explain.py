@@ -14,6 +14,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from autoscaler.codec import read_memory, read_policy, read_snapshot
+from autoscaler.core.forecast.following import held, outlook
 from autoscaler.core.model import Memory, Reason, Snapshot
 from autoscaler.core.policy import ScalingPolicy
 from autoscaler.outcome import after_sentences, outcome_facts
@@ -217,11 +218,26 @@ def _steady(told: _Told) -> str:
 
 def _keep_alive(told: _Told) -> str:
     last = told.memory.last_busy_at
+    if told.policy.cold_start_cost is not None:
+        return "Nobody asks; what was needed lives on to the end of the minute, and then by its forecast."
     if last is None:
         return f"Nobody asks; what is idle lives on for {span(told.policy.keep_alive)}."
     life = told.policy.keep_alive
     since, until = clock_time(last), clock_time(last + life)
     return f"Nobody has asked since {since}; what is idle lives on for {span(life)}, until {until}."
+
+
+def _forecast(told: _Told) -> str:
+    forecast, cost = told.memory.forecast, told.policy.cold_start_cost
+    if forecast is None or cost is None:
+        return "A forecast asked for it."
+    chances = outlook(forecast.past).chances()
+    known = ", ".join(f"{100 * chance:.0f} % for {replicas(level)}" for level, chance in enumerate(chances[:3], 1))
+    return (
+        f"A cold start is worth {span(cost)} of an idle replica, and the chance of being needed until "
+        f"{clock_time(forecast.ends_at)} is {known}: {replicas(held(forecast, cost))} "
+        f"{'is' if held(forecast, cost) == 1 else 'are'} worth holding."
+    )
 
 
 def _descent(told: _Told) -> str:
@@ -240,6 +256,8 @@ def _idle(told: _Told) -> str:
     last = told.memory.last_busy_at
     if last is None:
         return "Nobody asks."
+    if told.policy.cold_start_cost is not None:
+        return f"Nobody has asked since {clock_time(last)}, and no replica is worth holding by its forecast."
     return f"Nobody has asked since {clock_time(last)}; the keep-alive is {span(told.policy.keep_alive)}."
 
 
@@ -269,6 +287,7 @@ SENTENCES: Final[Mapping[str, Callable[[_Told], str]]] = {
     Reason.LOAD: _load,
     Reason.REQUESTED: _requested,
     Reason.SIGNAL: _signal,
+    Reason.FORECAST: _forecast,
     Reason.PANIC: _panic,
     Reason.STARTS_FAIL: _starts_fail,
     Reason.HISTORY_UNREAD: _history_unread,

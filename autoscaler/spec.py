@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
@@ -10,7 +10,13 @@ from autoscaler.core.policy import ScalingPolicy
 from autoscaler.signals_spec import SIGNALS_MOST, SignalSpec
 from events.spec import Duration, Spec
 from events.types.replicas import MAX_REPLICAS
-from events.units import Seconds
+from events.units import Seconds, format_duration
+
+KEEP_ALIVE: Final = 300.0
+"""How long idle replicas live when nobody says."""
+
+COST_MOST: Final = 604800.0
+"""A week: beyond it a model that was ever needed is as good as always held; `minReplicas` says that better."""
 
 
 class ScalingSpec(Spec):
@@ -22,8 +28,11 @@ class ScalingSpec(Spec):
     """Most replicas."""
     target: Annotated[float, Field(gt=0)] | None = None
     """Wanted concurrent requests a replica; default: its slots."""
-    keep_alive: Duration = 300.0
+    keep_alive: Duration = KEEP_ALIVE
     """How long an idle replica lives after the last request."""
+    cold_start_cost: Annotated[Duration, Field(ge=1, le=COST_MOST)] | None = None
+    """What a cold start is worth, in seconds of one idle replica. Given, a forecast decides instead of `keepAlive` how
+    long idle replicas live, and starts them ahead of demand."""
     stable_window: Annotated[Duration, Field(ge=1, le=3600)] = 60.0
     """Demand is averaged over this long before replicas are taken away."""
     panic_window: Annotated[Duration, Field(ge=1, le=3600)] = 6.0
@@ -39,6 +48,11 @@ class ScalingSpec(Spec):
             raise ValueError(
                 f"minReplicas {self.min_replicas} is above maxReplicas {self.max_replicas}; "
                 "lower one or raise the other"
+            )
+        if self.cold_start_cost is not None and self.keep_alive != KEEP_ALIVE:
+            raise ValueError(
+                f"keepAlive {format_duration(self.keep_alive)} and coldStartCost "
+                f"{format_duration(self.cold_start_cost)} both say how long idle replicas live; leave one out"
             )
         if self.panic_window > self.stable_window:
             raise ValueError("panicWindow is longer than stableWindow; make it shorter")
@@ -60,5 +74,6 @@ class ScalingSpec(Spec):
             stable_window=Seconds(self.stable_window),
             panic_window=Seconds(self.panic_window),
             priority=priority,
+            cold_start_cost=None if self.cold_start_cost is None else Seconds(self.cold_start_cost),
             signals=tuple(signal.resolve() for signal in self.signals),
         )

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from functools import lru_cache
 
+from autoscaler.core.forecast.following import Following
 from autoscaler.core.policy import ScalingPolicy
 from events.kinds import hot_value
 from events.types.shared import Amount, At, Count
@@ -31,6 +32,8 @@ class Reason(StrEnum):
     """Somebody asked that the model be awake."""
     SIGNAL = "Signal"
     """A number from outside needs more replicas."""
+    FORECAST = "Forecast"
+    """So many are likely to be needed soon that holding them costs less than their cold starts."""
     PANIC = "Panic"
     """Demand was twice what there was: nothing is taken away for one stable window."""
     STARTS_FAIL = "StartsFail"
@@ -169,7 +172,7 @@ class Memory:
     `panic_until`, `panic_floor`: the wish is at least `panic_floor` until then. `last_busy_at`: when somebody last
     asked. `raised_at`, `lowered_at`: when demand last moved the wish up or down. `patience`: how often in a row a
     descent was regretted; each time doubles the pause before the next. `floor`, `floor_until`: what an activation
-    asked for.
+    asked for. `forecast`: of a model with a cold-start cost, when it was needed and what that taught.
     """
 
     panic_until: At | None = None
@@ -180,6 +183,7 @@ class Memory:
     patience: Count = 0
     floor: Count = 0
     floor_until: At | None = None
+    forecast: Following | None = None
 
 
 @hot_value

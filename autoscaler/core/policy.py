@@ -49,7 +49,9 @@ class SignalPolicy:
 
 @value
 class ScalingPolicy:
-    """How a model's replicas follow its demand. `target`: wanted concurrency a replica; `slots`: the most it bears."""
+    """How a model's replicas follow its demand. `target`: wanted concurrency a replica; `slots`: the most it bears.
+    `cold_start_cost`: what a cold start is worth, in seconds of one idle replica; None: `keep_alive` counts.
+    """
 
     name: str
     min_replicas: int
@@ -61,3 +63,4 @@ class ScalingPolicy:
     panic_window: Seconds
     priority: int
     signals: tuple[SignalPolicy, ...] = ()
+    cold_start_cost: Seconds | None = None

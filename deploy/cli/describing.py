@@ -85,6 +85,8 @@ def _who(model: Mapping[str, Any]) -> list[str]:
     gpus = resources.get("migProfile") or resources.get("gpuFraction") or resources.get("gpus", 0)
     needs = f"{gpus} GPU, {resources.get('cpu')} CPU, {resources.get('memory')} memory"
     bounds = f"{scaling.get('minReplicas')} to {scaling.get('maxReplicas')} replicas"
+    cost = scaling.get("coldStartCost")
+    kept = f"kept {scaling.get('keepAlive')}" if cost is None else f"a cold start is worth {cost}"
     rows = [
         ("Name", metadata["name"]),
         ("Aliases", ", ".join(spec.get("aliases", []))),
@@ -92,7 +94,7 @@ def _who(model: Mapping[str, Any]) -> list[str]:
         ("Engine", spec.get("engine", {}).get("type", "")),
         ("Weights", (spec.get("weights") or {}).get("uri", "")),
         ("Replica", f"{spec.get('slots')} slots, {needs}"),
-        ("Scaling", f"{bounds}, kept {scaling.get('keepAlive')}, policy {scaling.get('policy')}"),
+        ("Scaling", f"{bounds}, {kept}, policy {scaling.get('policy')}"),
         ("Priority", str(spec.get("priority"))),
     ]
     return [f"{name + ':':<10}{value}" for name, value in rows if value]

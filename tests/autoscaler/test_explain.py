@@ -9,6 +9,7 @@ import pytest
 
 from autoscaler.codec import memory_json, policy_json, snapshot_json
 from autoscaler.core.decide import decide
+from autoscaler.core.forecast.following import follow
 from autoscaler.core.model import Demand, Memory, Reason, Replicas, Snapshot
 from autoscaler.explain import SENTENCES, Records, explain
 from autoscaler.record import wish_of
@@ -50,6 +51,7 @@ NUMBERS = {
     Reason.LOAD: ["109 requests", "93.75", "7s", "3.5 a replica", "32 replicas"],
     Reason.REQUESTED: ["21 replicas", "01:47:27"],
     Reason.SIGNAL: ["27.4 replicas"],
+    Reason.FORECAST: [],
     Reason.PANIC: ["1m1s", "23 replicas", "01:47:33"],
     Reason.STARTS_FAIL: ["6 times", "01:47:09"],
     Reason.HISTORY_UNREAD: [],
@@ -187,3 +189,21 @@ def test_a_real_decision_reads_as_a_story() -> None:
         "So it asked for 5 replicas.",
         "The allocator has not answered yet.",
     )
+
+
+def test_a_forecast_is_told_with_its_chances() -> None:
+    """The price, the chances, until when, and what follows."""
+    following = None
+    for minute in range(20):
+        following = follow(following, 2, None, Instant(T0 + 60 * minute))
+    priced = replace(POLICY, cold_start_cost=Seconds(300.0))
+    told = replace(
+        record(Reason.FORECAST),
+        policy=policy_json(priced),
+        memory=memory_json(Memory(forecast=following)),
+    )
+    (fact,) = json.loads(json.dumps(explain(Records(told)).facts))["reasons"]
+    assert "worth 5m of an idle replica" in fact["text"]
+    assert "02:06:40" in fact["text"]
+    assert "% for 1 replica, " in fact["text"]
+    assert fact["text"].endswith("2 replicas are worth holding.")

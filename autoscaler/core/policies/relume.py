@@ -4,17 +4,19 @@ The wish is absolute (demand ÷ target), so what is starting already is never as
 takes. It rises in one step and at once: by what runs and waits now, by the average of the panic window, by what others
 ask for. It falls only when everything that speaks for more is known and silent: not in panic, not on unread history or
 missing data, not before a stable window has passed since the last move, not by more than half at once. The last
-replicas go when nobody has asked for the keep-alive. Nothing here caps the wish by what is free: that is the
-allocator's.
+replicas go when nobody has asked for the keep-alive; or, where a cold start has a price, at the end of the minute from
+which on the forecast no longer finds them worth holding. A forecast only adds. Nothing here caps the wish by what is
+free: that is the allocator's.
 """
 
 from __future__ import annotations
 
 from math import ceil
 
+from autoscaler.core.forecast.following import Following, begins_at, follow, held
 from autoscaler.core.model import Decision, Memory, Reason, Snapshot, in_order
 from autoscaler.core.policy import ScalingPolicy
-from events.units import Instant
+from events.units import Instant, Seconds
 
 UP_TOLERANCE = 0.05
 """An average asks for one replica more once it is above the target of those there are by this part of one replica's
@@ -58,9 +60,9 @@ class _Case:
     """One decision in the making: what is seen, worked out once, and what will be remembered."""
 
     __slots__ = (
-        "base", "capacity", "current", "demand", "floor", "floor_until", "for_level", "idle_at", "last_busy_at",
-        "level", "lowered_at", "now", "panic_floor", "panic_until", "patience", "policy", "quiet", "raised_at",
-        "snapshot",
+        "base", "capacity", "current", "demand", "floor", "floor_until", "for_level", "forecast", "idle_at",
+        "last_busy_at", "level", "lowered_at", "now", "panic_floor", "panic_until", "patience", "policy", "quiet",
+        "raised_at", "snapshot", "worth",
     )  # fmt: skip
 
     def __init__(self, snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> None:
@@ -84,6 +86,20 @@ class _Case:
         since = snapshot.followed_since if self.last_busy_at is None else self.last_busy_at
         self.idle_at = now if since is None else since + policy.keep_alive
         self.base = max(policy.min_replicas, self.floor, _up(demand.signal, EPSILON))
+        self.forecast: Following | None = None
+        self.worth = 0
+        if policy.cold_start_cost is not None:
+            self._foresee(policy.cold_start_cost, since)
+
+    def _foresee(self, cold_start_cost: Seconds, since: float | None) -> None:
+        """What is worth holding, in place of the keep-alive. What was needed in this grain stays to its end."""
+        needed = max(self.for_level, _up(self.demand.signal, EPSILON))
+        self.forecast = follow(self.snapshot.memory.forecast, needed, self.last_busy_at, self.now)
+        self.worth = min(held(self.forecast, cold_start_cost), self.policy.max_replicas)
+        self.base = max(self.base, self.worth)
+        busy = since is not None and since >= begins_at(self.forecast)
+        self.idle_at = Instant(self.forecast.ends_at) if busy else self.now
+        self.quiet = self.quiet and not self.worth
 
     def _floors(self) -> None:
         """What activations ask for now; after a restart, from memory."""
@@ -138,6 +154,8 @@ def _other_reason(case: _Case, most: int) -> Reason:
         return Reason.AT_LEAST_MIN
     if most == case.floor:
         return Reason.REQUESTED
+    if most == case.worth:
+        return Reason.FORECAST
     return Reason.SIGNAL if most == case.base else Reason.PANIC
 
 
@@ -231,6 +249,8 @@ def _calm(case: _Case, stable: float) -> Reason:
     """Why nothing changes while nothing presses."""
     if case.floor and case.current == case.floor:
         return Reason.REQUESTED
+    if case.worth and case.current <= case.worth and not case.level:
+        return Reason.FORECAST
     if case.demand.signal_recent and case.current <= max(case.base, _up(case.demand.signal_recent, EPSILON)):
         return Reason.SIGNAL
     if case.demand.stale_signals and not case.level:
@@ -269,7 +289,7 @@ def _done(case: _Case, replicas: int, reasons: set[Reason], again: float | None)
     memory = Memory(
         panic_until=case.panic_until, panic_floor=case.panic_floor, last_busy_at=case.last_busy_at,
         raised_at=case.raised_at, lowered_at=case.lowered_at, patience=case.patience,
-        floor=case.floor, floor_until=case.floor_until,
+        floor=case.floor, floor_until=case.floor_until, forecast=case.forecast,
     )  # fmt: skip
     return Decision(
         replicas=replicas,
@@ -288,7 +308,8 @@ def _again(case: _Case, replicas: int, again: float | None) -> float | None:
         rests_at: float | None = now + LOOK_AGAIN
     else:
         rests_at = case.idle_at if case.quiet and replicas > case.policy.min_replicas else None
-    for time in (rests_at, case.floor_until, case.demand.changes_at):
+    grain_ends_at = None if case.forecast is None else case.forecast.ends_at
+    for time in (rests_at, case.floor_until, case.demand.changes_at, grain_ends_at):
         if time is not None and time > now and (soonest is None or soonest <= now or time < soonest):
             soonest = time
     return None if soonest is None or soonest <= now else soonest
