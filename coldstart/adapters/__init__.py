@@ -1,0 +1,1 @@
+"""Sources of weights: folders and HTTP servers."""

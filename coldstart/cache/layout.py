@@ -1,0 +1,97 @@
+"""Where things lie in the folder of the cache, and writing them so that a crash leaves the old or the new, never half.
+
+``lock`` · ``blobs/sha256/aa/HEX`` (0444) · ``partial/KEY/{data,journal}`` · ``manifests/KEY.json`` ·
+``snapshots/ID/NAME`` (hard links) · ``uses/ID`` · ``pins/ID`` · ``heat/ID`` · ``quarantine/HEX`` · ``trash/``.
+The disk is the truth: there is no other state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import shutil
+from pathlib import Path
+
+FOLDERS = ("blobs/sha256", "partial", "manifests", "snapshots", "uses", "pins", "heat", "quarantine", "trash")
+
+
+class Layout:
+    """The paths of one cache."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.lock = root / "lock"
+        self.partial = root / "partial"
+        self.manifests = root / "manifests"
+        self.snapshots = root / "snapshots"
+        self.uses = root / "uses"
+        self.pins = root / "pins"
+        self.heat = root / "heat"
+        self.quarantine = root / "quarantine"
+        self.trash = root / "trash"
+
+    def make(self) -> None:
+        """Make the folders; harmless when they are there."""
+        for folder in FOLDERS:
+            (self.root / folder).mkdir(parents=True, exist_ok=True)
+
+    def blob(self, digest: str) -> Path:
+        """Where the content of this digest (``sha256:HEX``) lies."""
+        algorithm, _, value = digest.partition(":")
+        return self.root / "blobs" / algorithm / value[:2] / value
+
+    def manifest(self, address: str) -> Path:
+        """What is known of an address. Its name tells nothing of the address, which may hold a secret."""
+        return self.manifests / f"{key(address)}.json"
+
+    def discard(self, path: Path) -> None:
+        """Out of sight at once, by a rename; the bytes go when `empty_trash` runs. Harmless when it is not there."""
+        with contextlib.suppress(FileNotFoundError):
+            path.rename(self.trash / f"{path.name}.{secrets.token_hex(4)}")
+
+    def empty_trash(self) -> None:
+        """Delete what was discarded: a quarter of a second a GiB on a disk that discards (measured)."""
+        for path in self.trash.iterdir():
+            delete(path)
+
+
+def key(text: str) -> str:
+    """A name for the disk: 32 hexadecimal digits of SHA-256."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def snapshot_id(name: str, digest: str) -> str:
+    """The same file under the same name is the same snapshot, wherever it came from."""
+    return key(f"{name}\n{digest}")
+
+
+def delete(path: Path) -> None:
+    """A file or a folder, read-only or not, there or not."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Replace a small file: the old content or the new, never half."""
+    scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with scratch.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
+
+
+def allocated(path: Path) -> int:
+    """Bytes that a file takes of the disk: preallocated ones count, holes do not. 0: there is none."""
+    try:
+        return path.stat().st_blocks * 512
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,91 @@
+"""Looking after the cache: reading blobs anew, and clearing what a crash, an eviction or time left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from coldstart.cache import holding, inventory, publishing
+from coldstart.cache.inventory import Cached
+from coldstart.cache.layout import Layout, delete
+from coldstart.cache.manifests import manifests
+from coldstart.core.cache.policy import RoomPolicy
+from coldstart.core.cache.room import clock_after, tidy
+from events.units import Bytes, Instant, Seconds
+
+PARTIAL_KEPT = Seconds(7 * 86400.0)
+"""A fetch that nobody has gone on with for so long is given up. A choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """What `collect` took away, and how many bytes less the cache takes."""
+
+    evicted: tuple[str, ...]
+    partials: int
+    orphans: int
+    bytes: Bytes
+
+
+def verify(layout: Layout, there: Iterable[Cached]) -> tuple[str, ...]:
+    """Read these blobs anew; those that are not what they should be go to quarantine, and only those: their digests."""
+    wrong = []
+    for one in there:
+        if publishing.digest_of(layout.blob(one.digest)) != one.digest:
+            publishing.condemn(layout, one.digest)
+            wrong.append(one.digest)
+    return tuple(wrong)
+
+
+def collect(layout: Layout, policy: RoomPolicy, now: Instant) -> Cleared:
+    """Partial files that nobody goes on with, what no manifest names, trash; then down to the low watermark."""
+    before = inventory.space(layout, policy).used
+    partials = _old_partials(layout, now)
+    orphans = _orphans(layout)
+    layout.empty_trash()
+    there = inventory.cached(layout)
+    gone = tidy(inventory.space(layout, policy), inventory.entries(layout, there), policy)
+    by_digest = inventory.by_digest(there)
+    for entry in gone:
+        inventory.evict(layout, by_digest[entry.digest])
+    if gone:
+        inventory.move_clock(layout, clock_after(inventory.clock_of(layout), gone, policy.sla))
+    layout.empty_trash()
+    freed = max(0, before - inventory.space(layout, policy).used)
+    return Cleared(tuple(entry.digest for entry in gone), partials, orphans, Bytes(freed))
+
+
+def _old_partials(layout: Layout, now: Instant) -> int:
+    old = [path for path in layout.partial.iterdir() if now - _touched(path) > PARTIAL_KEPT]
+    for path in old:
+        delete(path)
+    return len(old)
+
+
+def _touched(folder: Path) -> float:
+    return max((path.stat().st_mtime for path in folder.iterdir()), default=folder.stat().st_mtime)
+
+
+def _orphans(layout: Layout) -> int:
+    """Blobs and snapshots without a manifest, manifests without a blob, marks of snapshots that are gone."""
+    known = list(manifests(layout))
+    dead = [path for path, manifest in known if not layout.blob(manifest.digest).exists()]
+    for path in dead:
+        path.unlink(missing_ok=True)
+    alive = [manifest for path, manifest in known if path not in dead]
+    snapshots = {manifest.snapshot for manifest in alive}
+    blobs = {layout.blob(manifest.digest) for manifest in alive}
+    lost = [path for path in layout.snapshots.iterdir() if path.name not in snapshots and _free(layout, path.name)]
+    lost += [path for path in (layout.root / "blobs").glob("*/*/*") if path not in blobs]
+    for path in lost:
+        layout.discard(path)
+    for folder in (layout.pins, layout.heat, layout.uses):
+        for path in folder.iterdir():
+            if path.name not in snapshots and _free(layout, path.name):
+                path.unlink(missing_ok=True)
+    return len(lost) + len(dead)
+
+
+def _free(layout: Layout, snapshot: str) -> bool:
+    return not holding.used(layout, snapshot)

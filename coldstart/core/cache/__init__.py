@@ -1,0 +1,1 @@
+"""The pure half of the weight cache: plans, pace, room, and what can go wrong."""

@@ -1,0 +1,153 @@
+"""What can go wrong with cached weights: one error a cause, with the numbers. Each says what to do about it."""
+
+from __future__ import annotations
+
+from events.units import Bytes, Seconds, format_duration, format_quantity
+
+
+class CacheError(Exception):
+    """A fetch, or an operation on the cache, that cannot be done. `remedy` says what a person can do."""
+
+    remedy = ""
+
+
+class NoSpace(CacheError):
+    """The disk, or the cache's capacity, has no room, and nothing may be evicted."""
+
+    remedy = "free space, raise --capacity, or evict and unpin what is not needed (relume cache ls)"
+
+    def __init__(self, needed: Bytes, free: Bytes, capacity: Bytes, *, why: str) -> None:
+        super().__init__(
+            f"{format_quantity(needed)} are needed and {format_quantity(free)} of {format_quantity(capacity)} "
+            f"can be freed: {why}"
+        )
+        self.needed = needed
+        self.free = free
+        self.capacity = capacity
+
+
+class TooLarge(CacheError):
+    """More than the cache may ever hold. Told before the first byte."""
+
+    remedy = "raise --capacity"
+
+    def __init__(self, needed: Bytes, capacity: Bytes) -> None:
+        super().__init__(f"{needed} bytes are needed, and the cache holds {capacity} bytes at most")
+        self.needed = needed
+        self.capacity = capacity
+
+
+class DigestMismatch(CacheError):
+    """The content is not what was asked for. Nothing of it is kept."""
+
+    remedy = "check --digest, and whether the source serves what it should"
+
+    def __init__(self, wanted: str, got: str, source: str) -> None:
+        super().__init__(f"{source} has the digest {got}, and {wanted} was asked for")
+        self.wanted = wanted
+        self.got = got
+
+
+class SourceRefused(CacheError):
+    """The source said no: 401, 403, 404 and the like. Trying again would not help."""
+
+    remedy = "check the address and the credentials"
+
+    def __init__(self, source: str, why: str) -> None:
+        super().__init__(f"{source} refused: {why}")
+
+
+class SourceUnavailable(CacheError):
+    """The source gave no content within the retries and the patience that a fetch has. What was verified is kept."""
+
+    remedy = "try again: verified chunks are kept, and only the rest is fetched"
+
+    def __init__(self, source: str, why: str) -> None:
+        super().__init__(f"{source} could not be read: {why}")
+
+
+class SourceBroken(CacheError):
+    """The source breaks the protocol: no length, a range that was not asked for, too many redirects."""
+
+    remedy = "the server must send Content-Length, and honour Range or answer 200"
+
+    def __init__(self, source: str, why: str) -> None:
+        super().__init__(f"{source} answers wrongly: {why}")
+
+
+class SourceChanged(CacheError):
+    """The content changed while it was fetched, again and again."""
+
+    remedy = "fetch an address whose content stays, or try when it is not being written"
+
+    def __init__(self, source: str, times: int) -> None:
+        super().__init__(f"{source} changed {times} times while it was fetched")
+
+
+class UnsupportedSource(CacheError):
+    """No source reads this address."""
+
+    remedy = "write file:///path, http:// or https://"
+
+
+class NotCached(CacheError):
+    """Nothing of this name is in the cache."""
+
+    remedy = "relume cache ls"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} is not in the cache")
+
+
+class InUse(CacheError):
+    """Someone holds a use of these weights."""
+
+    remedy = "end what uses them, and try again"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} is in use")
+
+
+class Pinned(CacheError):
+    """The weights are pinned, so that they stay."""
+
+    remedy = "relume cache pin --off NAME first"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} is pinned")
+
+
+class FolderTaken(CacheError):
+    """Another process writes to this cache: each folder has one writer."""
+
+    remedy = "wait for it to end, or give another --data-dir"
+
+    def __init__(self, folder: str, pid: int | None, waited: Seconds = Seconds(0.0)) -> None:
+        holder = "another process" if pid is None else f"process {pid}"
+        after = f" (waited {format_duration(waited)})" if waited else ""
+        super().__init__(f"{folder} is written by {holder}{after}")
+        self.pid = pid
+
+
+class Retryable(Exception):
+    """One try of one range failed; the next may not. Never leaves the fetch."""
+
+
+class Interrupted(Retryable):
+    """Reset, closed early, timed out, 5xx, stalled."""
+
+
+class Throttled(Retryable):
+    """The source asks for patience: 429 or 503 with Retry-After (seconds; None: it did not say how long)."""
+
+    def __init__(self, why: str, retry_after: Seconds | None) -> None:
+        super().__init__(why)
+        self.retry_after = retry_after
+
+
+class VersionMoved(Exception):
+    """The content is no longer that of the plan: 412, another ETag, another length. The plan is made anew."""
+
+
+class RangesIgnored(Exception):
+    """Asked for a range, the source sends the whole: it is read as a whole, in one stream."""

@@ -1,0 +1,127 @@
+"""The plan of one fetch: which chunks there are, who reads which, and how far the in-order digest has come.
+
+A chunk is open, being read (by one reader, in the tail by two), or written. Only one reader of a chunk may write it, so
+that the loser of a hedge changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from statistics import median
+
+from coldstart.core.cache.content import Span
+from events.units import Instant, Seconds
+
+_DURATIONS_KEPT = 64
+READERS_MOST = 2
+
+
+def spans(size: int, chunk_bytes: int) -> tuple[Span, ...]:
+    """The chunks of a file: contiguous, in order, all of `chunk_bytes` but the last. An empty file has none."""
+    if size < 0 or chunk_bytes < 1:
+        raise ValueError(f"size {size} and chunk_bytes {chunk_bytes}: the first is not negative, the second above zero")
+    return tuple(
+        Span(index, start, min(chunk_bytes, size - start)) for index, start in enumerate(range(0, size, chunk_bytes))
+    )
+
+
+class Board:
+    """Who reads which chunk. Not thread-safe: its user holds a lock."""
+
+    __slots__ = ("_began", "_durations", "_next", "_open", "_readers", "_written", "spans")
+
+    def __init__(self, chunks: tuple[Span, ...], written: Iterable[int] = ()) -> None:
+        self.spans = chunks
+        self._written = set(written)
+        self._open = deque(span.index for span in chunks if span.index not in self._written)
+        self._readers: dict[int, int] = {}
+        self._began: dict[int, Instant] = {}
+        self._durations: deque[float] = deque(maxlen=_DURATIONS_KEPT)
+        self._next = 0
+
+    @property
+    def done(self) -> bool:
+        """Every chunk is written."""
+        return len(self._written) == len(self.spans)
+
+    @property
+    def left(self) -> int:
+        """Chunks that are not yet written."""
+        return len(self.spans) - len(self._written)
+
+    def take(self, now: Instant, hedge_after: float) -> Span | None:
+        """The next chunk to read, in order; in the tail, one that takes long; None: there is nothing to do now."""
+        if self._open:
+            index = self._open.popleft()
+            self._began[index] = now
+        else:
+            late = self._late(now, hedge_after)
+            if late is None:
+                return None
+            index = late
+        self._readers[index] = self._readers.get(index, 0) + 1
+        return self.spans[index]
+
+    def _late(self, now: Instant, hedge_after: float) -> int | None:
+        if not self._durations:
+            return None
+        bound = hedge_after * median(self._durations)
+        late = [
+            index for index, readers in self._readers.items()
+            if readers < READERS_MOST and index not in self._written and now - self._began[index] > bound
+        ]  # fmt: skip
+        return min(late, key=lambda index: self._began[index], default=None)
+
+    def claim(self, span: Span, now: Instant) -> bool:
+        """Whether this reader is the first to have the chunk whole, and writes it. Asked once a read."""
+        self._leave(span)
+        if span.index in self._written:
+            return False
+        self._written.add(span.index)
+        self._durations.append(Seconds(now - self._began[span.index]))
+        return True
+
+    def give_back(self, span: Span) -> None:
+        """The reader has failed; unless another still reads the chunk, it is open again, and first in turn."""
+        self._leave(span)
+        if span.index not in self._written and span.index not in self._readers:
+            self._open.appendleft(span.index)
+
+    def _leave(self, span: Span) -> None:
+        readers = self._readers[span.index] - 1
+        if readers:
+            self._readers[span.index] = readers
+        else:
+            del self._readers[span.index]
+
+
+class Cursor:
+    """Feeds chunks to a digest in order, whatever the order in which they come."""
+
+    __slots__ = ("_ready", "_total", "at")
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._ready: set[int] = set()
+        self.at = 0
+        """The chunk that the digest needs next."""
+
+    def add(self, index: int) -> None:
+        """This chunk can be read now. A chunk comes once."""
+        if index < self.at or index in self._ready:
+            raise ValueError(f"chunk {index} came twice")
+        self._ready.add(index)
+
+    def advance(self) -> int | None:
+        """The next chunk to feed, if it has come; it counts as fed."""
+        if self.at not in self._ready:
+            return None
+        self._ready.remove(self.at)
+        self.at += 1
+        return self.at - 1
+
+    @property
+    def done(self) -> bool:
+        """All chunks were fed."""
+        return self.at == self._total

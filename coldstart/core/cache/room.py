@@ -1,0 +1,126 @@
+"""Who makes room: admission against the capacity, and eviction by expected loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from coldstart.core.cache.errors import NoSpace, TooLarge
+from coldstart.core.cache.policy import RoomPolicy
+from events.units import Bytes, Instant, Seconds
+
+HALF_LIFE = Seconds(1800.0)
+"""Of the rate at which weights are asked for: the field note's half an hour."""
+
+WAIT_WEIGHT = 0.01
+"""A second of waiting is worth this share of one missed promise. A choice: it orders what misses no promise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """How much weights are asked for: `rate` in requests an hour as of `at`, and the eviction clock at that time."""
+
+    rate: float
+    at: Instant
+    clock: float
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A blob, with all snapshots of it: what could be evicted."""
+
+    digest: str
+    bytes: Bytes
+    """What evicting it frees."""
+    fetch_seconds: Seconds
+    heat: Heat
+    held: bool
+    """In use or pinned: never evicted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What the cache may hold, and what it holds."""
+
+    capacity: Bytes
+    used: Bytes
+
+
+def asked(heat: Heat | None, now: Instant, clock: float) -> Heat:
+    """The heat after one more request: an exponentially decaying count with the half-life above, as a rate an hour."""
+    one = math.log(2) * 3600 / HALF_LIFE
+    before = 0.0 if heat is None else heat.rate * 0.5 ** (max(0.0, now - heat.at) / HALF_LIFE)
+    return Heat(before + one, now, clock)
+
+
+def loss(fetch_seconds: Seconds, sla: Seconds) -> float:
+    """What a request without these weights loses: about 1 where the fetch alone breaks the promise, less below it.
+
+    A step at the promise, smoothed by the fourth power, since a fetch does not take the same time twice. Without the
+    step, cost by size is one over the bandwidth for all, and greedy-dual becomes LFU (field note on cold starts, §4).
+    """
+    ratio = fetch_seconds / sla
+    return ratio**4 / (1 + ratio**4) + WAIT_WEIGHT * fetch_seconds
+
+
+def worth(entry: Entry, sla: Seconds) -> float:
+    """The greedy-dual priority (Cherkasova, 1998; FaasCache, ASPLOS 2021): clock plus rate times loss by size (MiB)."""
+    return entry.heat.clock + entry.heat.rate * loss(entry.fetch_seconds, sla) / max(entry.bytes / 2**20, 1e-6)
+
+
+def capacity(policy: RoomPolicy, disk_total: Bytes, disk_free: Bytes, used: Bytes) -> Bytes:
+    """What the cache may hold in all: its own bound, and what the disk has beyond the floor that stays free."""
+    floor = min(policy.disk_floor * disk_total, policy.disk_floor_most)
+    by_disk = max(0, int(used + disk_free - floor))
+    return Bytes(by_disk if policy.capacity is None else min(policy.capacity, by_disk))
+
+
+def admit(needed: Bytes, space: Space, entries: Iterable[Entry], policy: RoomPolicy) -> tuple[Entry, ...]:
+    """Whom to evict, least worth first, so that `needed` bytes fit. TooLarge or NoSpace, with the numbers.
+
+    Few are evicted: of those chosen, any without which it would fit as well is spared.
+    """
+    if policy.capacity is not None and needed > policy.capacity:
+        raise TooLarge(needed, policy.capacity)
+    missing = space.used + needed - space.capacity
+    if missing <= 0:
+        return ()
+    chosen = _least_worth(missing, entries, policy.sla)
+    if sum(entry.bytes for entry in chosen) < missing:
+        free = Bytes(max(0, space.capacity - space.used + sum(entry.bytes for entry in chosen)))
+        raise NoSpace(needed, free, space.capacity, why="the rest is in use, pinned, or not the cache's")
+    return chosen
+
+
+def tidy(space: Space, entries: Iterable[Entry], policy: RoomPolicy) -> tuple[Entry, ...]:
+    """Whom to evict so that the cache is below its low watermark again; nobody while it is below the high one."""
+    if space.used <= policy.high * space.capacity:
+        return ()
+    return _least_worth(math.ceil(space.used - policy.low * space.capacity), entries, policy.sla)
+
+
+def _least_worth(missing: int, entries: Iterable[Entry], sla: Seconds) -> tuple[Entry, ...]:
+    chosen: list[Entry] = []
+    freed = 0
+    for entry in sorted((one for one in entries if not one.held), key=lambda one: (worth(one, sla), one.digest)):
+        if freed >= missing:
+            break
+        if entry.bytes:
+            chosen.append(entry)
+            freed += entry.bytes
+    return _spared(chosen, freed - missing)
+
+
+def _spared(chosen: Sequence[Entry], spare: int) -> tuple[Entry, ...]:
+    kept = list(chosen)
+    for entry in reversed(chosen):
+        if entry.bytes <= spare:
+            kept.remove(entry)
+            spare -= entry.bytes
+    return tuple(kept)
+
+
+def clock_after(clock: float, evicted: Iterable[Entry], sla: Seconds) -> float:
+    """The eviction clock: it moves up to the worth of whom it evicted, so that what is not asked for grows old."""
+    return max([clock, *(worth(entry, sla) for entry in evicted)])

@@ -1,0 +1,349 @@
+"""`relume cache`: weights on this node: fetched, verified, listed, pinned, evicted."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from deploy.cli.commands import Lazy, LazyGroup, command
+from deploy.cli.failing import Refused
+from deploy.cli.options import output
+from deploy.cli.output import say, seconds, show_json, show_table
+
+if TYPE_CHECKING:
+    from coldstart.cache.inventory import Cached
+    from coldstart.cache.layout import Layout
+    from coldstart.cache.weights import Got, Progress, WeightCache
+
+FOLDER: Final = "weights"
+"""In the data folder."""
+
+
+@click.group("cache", cls=LazyGroup, lazy={
+    "fetch": Lazy("deploy.cli.caching:fetch", "Have weights on this node, and print where they are."),
+    "ls": Lazy("deploy.cli.caching:list_cached", "List the weights that are here."),
+    "du": Lazy("deploy.cli.caching:usage", "Say how much the cache takes, and how much it may hold."),
+    "verify": Lazy("deploy.cli.caching:verify", "Read weights anew, and put aside what is wrong."),
+    "evict": Lazy("deploy.cli.caching:evict", "Take weights out of the cache."),
+    "pin": Lazy("deploy.cli.caching:pin", "Keep weights, whatever else needs room."),
+    "gc": Lazy("deploy.cli.caching:collect", "Clear leftovers, and go below the low watermark."),
+}, examples=("relume cache fetch https://models.example/llama.gguf -o json", "relume cache ls"))  # fmt: skip
+def cache() -> None:
+    """Keep weights on this node: content-addressed, verified, resumable.
+
+    The folder is weights/ in the data folder. One process writes to it at a time; a hit needs no writer.
+    """
+
+
+def _folder(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--data-dir", type=click.Path(file_okay=False, path_type=Path), envvar="RELUME_DATA_DIR", show_envvar=True,
+        help="The data folder. [default: as relume up]",
+    )(function)  # fmt: skip
+
+
+def _capacity(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--capacity", metavar="BYTES", callback=_quantity, envvar="RELUME_CACHE_CAPACITY", show_envvar=True,
+        help="The most that the cache holds, such as 500Gi. [default: the disk, less 5 %]",
+    )(function)  # fmt: skip
+
+
+def _quantity(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
+    from events.units import parse_quantity  # noqa: PLC0415 - commands import what they use
+
+    try:
+        return None if text is None else parse_quantity(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _digest(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+    from coldstart.core.cache.content import check_digest  # noqa: PLC0415 - as above
+
+    try:
+        return None if text is None else check_digest(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _opened(data_dir: Path | None, capacity: int | None = None) -> WeightCache:
+    from coldstart.cache.weights import WeightCache  # noqa: PLC0415 - as above
+    from coldstart.core.cache.policy import FetchPolicy, RoomPolicy  # noqa: PLC0415 - as above
+    from events.clock import SystemClock  # noqa: PLC0415 - as above
+    from events.units import Bytes  # noqa: PLC0415 - as above
+
+    room = RoomPolicy(capacity=None if capacity is None else Bytes(capacity))
+    return WeightCache(_root(data_dir) / FOLDER, FetchPolicy(), room, SystemClock())
+
+
+def _root(data_dir: Path | None) -> Path:
+    if data_dir is not None:
+        return data_dir
+    from deploy.settings.settings import default_data_dir  # noqa: PLC0415 - as above
+
+    return default_data_dir()
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """What cannot be done, in words and with its remedy."""
+    from coldstart.core.cache.errors import CacheError, UnsupportedSource  # noqa: PLC0415 - as above
+
+    try:
+        yield
+    except UnsupportedSource as error:
+        raise click.UsageError(f"{error}; {error.remedy}") from error
+    except CacheError as error:
+        raise Refused(str(error), remedy=error.remedy, name=type(error).__name__) from error
+    except OSError as error:
+        raise Refused(f"{error.filename or 'the cache'}: {error.strerror}") from error
+
+
+@command("fetch", (
+    "relume cache fetch https://models.example/llama.gguf --digest sha256:9f86… -o json",
+    "relume cache fetch file:///mnt/share/llama.gguf --capacity 500Gi",
+    "relume cache fetch https://models.example/private.gguf --header-env Authorization=MODELS_AUTH",
+))  # fmt: skip
+@click.argument("uri")
+@click.option("--digest", metavar="sha256:HEX", callback=_digest, help="What the content must be.")
+@click.option("--header-env", "header_env", metavar="NAME=VARIABLE", multiple=True,
+              help="Send a header whose value is in this environment variable.")  # fmt: skip
+@_folder
+@_capacity
+@output("text", "json")
+def fetch(  # noqa: PLR0913 - one parameter an option
+    uri: str, digest: str | None, header_env: Sequence[str], *, data_dir: Path | None, capacity: int | None,
+    output: str,
+) -> int:  # fmt: skip
+    """Have weights on this node, and print where they are.
+
+    What was fetched and verified before is not fetched again, also after a kill. With --digest the source is not asked
+    at all on a hit; without it, it is asked whether it has a newer version, and a source that does not answer does not
+    break the hit. Only verified content ever gets a path.
+
+    \b
+    path      the read-only file
+    bytes     its length
+    digest    sha256 of its content
+    seconds   that this took
+    hit       whether it was there
+    source    the address, without secrets
+    """
+    with _told():
+        got, settle = _fetched(uri, digest, _headers(header_env), _opened(data_dir, capacity))
+    if got.note:
+        say(got.note)
+    manifest = got.manifest
+    if output == "json":
+        show_json({
+            "path": str(got.path), "bytes": manifest.bytes, "digest": manifest.digest,
+            "seconds": round(got.seconds, 6), "hit": got.hit, "source": manifest.source,
+        })  # fmt: skip
+    else:
+        click.echo(str(got.path))
+        say(f"{'was there' if got.hit else 'fetched'} in {seconds(got.seconds)}: {manifest.digest}")
+    with _told():
+        settle()
+        got.use.end()
+    return 0
+
+
+def _headers(pairs: Sequence[str]) -> dict[str, str]:
+    headers = {}
+    for pair in pairs:
+        name, _, variable = pair.partition("=")
+        value = os.environ.get(variable)
+        if not name or not variable:
+            raise click.UsageError(f"--header-env {pair!r}: write NAME=VARIABLE")
+        if value is None:
+            raise click.UsageError(f"--header-env {name}: the environment has no {variable}")
+        headers[name] = value
+    return headers
+
+
+def _fetched(
+    uri: str, digest: str | None, headers: dict[str, str], weights: WeightCache
+) -> tuple[Got, Callable[[], None]]:
+    from coldstart.adapters.sources import source_of  # noqa: PLC0415 - as above
+    from coldstart.cache.weights import Wanted  # noqa: PLC0415 - as above
+    from coldstart.core.cache.policy import FetchPolicy  # noqa: PLC0415 - as above
+    from events.clock import SystemClock  # noqa: PLC0415 - as above
+
+    source = source_of(uri, headers, FetchPolicy(), SystemClock())
+    with _shown() as progress:
+        got = weights.fetch(Wanted(uri, digest), source, progress)
+    return got, lambda: weights.settle(Wanted(uri, digest))
+
+
+@contextlib.contextmanager
+def _shown() -> Iterator[Progress]:
+    """A progress bar, where a person looks."""
+    from coldstart.cache.weights import Progress  # noqa: PLC0415 - as above
+
+    if not sys.stderr.isatty():
+        yield Progress()
+        return
+    from rich.console import Console  # noqa: PLC0415 - a tenth of a second
+    from rich.progress import BarColumn, DownloadColumn, TransferSpeedColumn  # noqa: PLC0415 - as above
+    from rich.progress import Progress as Bars  # noqa: PLC0415 - as above
+
+    with Bars(
+        BarColumn(), DownloadColumn(), TransferSpeedColumn(), console=Console(stderr=True), transient=True
+    ) as bars:
+        task = bars.add_task("weights", total=None)
+
+        class Bar(Progress):
+            def begins(self, total: int) -> None:
+                bars.reset(task, total=total)
+
+            def verified(self, more: int) -> None:
+                bars.advance(task, more)
+
+        yield Bar()
+
+
+@command("ls", ("relume cache ls", "relume cache ls -o json | jq '.items[].source'"))
+@_folder
+@output("table", "json")
+def list_cached(data_dir: Path | None, output: str) -> None:
+    """List the weights that are here."""
+    from coldstart.cache.inventory import cached  # noqa: PLC0415 - as above
+
+    with _told():
+        items = [item for one in cached(_there(data_dir)) for item in _items(one)]
+    if output == "json":
+        show_json({"items": items})
+        return
+    from events.units import format_quantity  # noqa: PLC0415 - as above
+
+    rows = [
+        [item["source"], format_quantity(item["bytes"]), item["digest"][:19], "yes" if item["pinned"] else "",
+         "yes" if item["inUse"] else ""]
+        for item in items
+    ]  # fmt: skip
+    show_table(["SOURCE", "SIZE", "DIGEST", "PINNED", "IN USE"], rows)
+
+
+def _there(data_dir: Path | None) -> Layout:
+    layout = _opened(data_dir).layout
+    layout.make()
+    return layout
+
+
+def _items(one: Cached) -> list[dict[str, Any]]:
+    from events.units import format_instant  # noqa: PLC0415 - as above
+
+    return [
+        {
+            "source": manifest.source, "name": manifest.name, "bytes": one.bytes, "digest": one.digest,
+            "fetchedAt": format_instant(manifest.fetched_at), "fetchSeconds": round(manifest.fetch_seconds, 3),
+            "pinned": one.pinned, "inUse": one.in_use,
+        }
+        for manifest in one.manifests
+    ]  # fmt: skip
+
+
+@command("du", ("relume cache du -o json",))
+@_folder
+@_capacity
+@output("text", "json")
+def usage(data_dir: Path | None, capacity: int | None, output: str) -> None:
+    """Say how much the cache takes, and how much it may hold."""
+    from coldstart.cache.inventory import space  # noqa: PLC0415 - as above
+    from coldstart.core.cache.policy import RoomPolicy  # noqa: PLC0415 - as above
+    from events.units import Bytes, format_quantity  # noqa: PLC0415 - as above
+
+    with _told():
+        told = space(_there(data_dir), RoomPolicy(capacity=None if capacity is None else Bytes(capacity)))
+    if output == "json":
+        show_json({"usedBytes": told.used, "capacityBytes": told.capacity})
+    else:
+        click.echo(f"{format_quantity(told.used)} of {format_quantity(told.capacity)}")
+
+
+@command("verify", ("relume cache verify", "relume cache verify https://models.example/llama.gguf -o json"))
+@click.argument("names", nargs=-1, metavar="[URI|DIGEST]...")
+@_folder
+@output("text", "json")
+def verify(names: Sequence[str], data_dir: Path | None, output: str) -> int:
+    """Read weights anew, and put aside what is not what it should be.
+
+    Exit code 1: something was wrong. It lies in quarantine/, and the next fetch has it anew; others are not touched.
+    """
+    from coldstart.cache import holding, inventory, tending  # noqa: PLC0415 - as above
+
+    layout = _there(data_dir)
+    with _told(), holding.writing(layout):
+        there = [inventory.named(layout, name) for name in names] if names else inventory.cached(layout)
+        wrong = tending.verify(layout, there)
+    if output == "json":
+        show_json({"verified": len(there) - len(wrong), "quarantined": list(wrong)})
+    for digest in wrong:
+        say(f"{digest} was not what it should be; it is in {layout.quarantine}")
+    if output != "json":
+        say(f"{len(there) - len(wrong)} of {len(there)} are right")
+    return 1 if wrong else 0
+
+
+@command("evict", ("relume cache evict https://models.example/llama.gguf", "relume cache evict 9f86d081884c7d65"))
+@click.argument("name", metavar="URI|DIGEST")
+@_folder
+def evict(name: str, data_dir: Path | None) -> None:
+    """Take weights out of the cache. Refused while they are in use or pinned."""
+    from coldstart.cache import holding, inventory  # noqa: PLC0415 - as above
+
+    layout = _there(data_dir)
+    with _told(), holding.writing(layout):
+        one = inventory.named(layout, name)
+        inventory.evict(layout, one)
+        layout.empty_trash()
+    say(f"evicted {one.digest}")
+
+
+@command("pin", ("relume cache pin https://models.example/llama.gguf", "relume cache pin --off 9f86d081884c7d65"))
+@click.argument("name", metavar="URI|DIGEST")
+@click.option("--off", is_flag=True, help="Pin no longer.")
+@_folder
+def pin(name: str, off: bool, data_dir: Path | None) -> None:
+    """Keep weights, whatever else needs room."""
+    from coldstart.cache import holding, inventory  # noqa: PLC0415 - as above
+
+    layout = _there(data_dir)
+    with _told(), holding.writing(layout):
+        one = inventory.named(layout, name)
+        for snapshot in one.snapshots:
+            holding.pin(layout, snapshot, not off)
+    say(f"{one.digest} is {'not pinned any more' if off else 'pinned'}")
+
+
+@command("gc", ("relume cache gc", "relume cache gc --capacity 200Gi -o json"))
+@_folder
+@_capacity
+@output("text", "json")
+def collect(data_dir: Path | None, capacity: int | None, output: str) -> None:
+    """Clear what crashes and old fetches left, and go below the low watermark.
+
+    Above 85 % of the capacity, the weights whose absence costs least are evicted, down to 75 %.
+    """
+    from coldstart.cache import holding, tending  # noqa: PLC0415 - as above
+    from coldstart.core.cache.policy import RoomPolicy  # noqa: PLC0415 - as above
+    from events.clock import SystemClock  # noqa: PLC0415 - as above
+    from events.units import Bytes, format_quantity  # noqa: PLC0415 - as above
+
+    layout = _there(data_dir)
+    with _told(), holding.writing(layout):
+        room = RoomPolicy(capacity=None if capacity is None else Bytes(capacity))
+        cleared = tending.collect(layout, room, SystemClock().now())
+    if output == "json":
+        show_json(dataclasses.asdict(cleared))
+    else:
+        say(f"freed {format_quantity(cleared.bytes)}: {len(cleared.evicted)} evicted, {cleared.partials} old fetches, "
+            f"{cleared.orphans} leftovers")  # fmt: skip
