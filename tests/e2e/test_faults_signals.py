@@ -10,10 +10,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.support.faults import Stream, Whole, faulty, follow, nothing_left, until
+from tests.support.faults import Stream, Whole, faulty, follow, nothing_left
 from tests.support.local_cluster import alive
 from tests.support.openai_clients import together
 from tests.support.running import Running, asking, complaints, processes_of, simulated
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ import psutil
 from deploy.demo.server import PROGRAM, Server
 from tests.support.local_cluster import alive
 from tests.support.running import Running, asking, complaints, processes_of
+from tests.support.waiting import until
 
 HELLO = [{"role": "user", "content": "hello"}]
 
@@ -105,16 +106,6 @@ async def faulty(whole: Whole) -> AsyncIterator[Running]:
 async def nothing_left(folder: Path, within: float = 3.0) -> None:
     """Every process of the folder's relume is gone within so many seconds."""
     await until(lambda: not processes_of(folder), within, lambda: f"left: {processes_of(folder)}")
-
-
-async def until(wanted: Callable[[], bool], within: float, told: Callable[[], object] = lambda: "") -> None:
-    """Wait until something outside of us is so; AssertionError with what `told` says otherwise."""
-    try:
-        async with asyncio.timeout(within):
-            while not wanted():  # noqa: ASYNC110 - it happens in another process
-                await asyncio.sleep(0.02)
-    except TimeoutError:
-        raise AssertionError(f"not within {within} s; {told()}") from None
 
 
 async def replica_pids(relume: Running) -> dict[str, int]:

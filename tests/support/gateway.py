@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 from events.clock import SystemClock
@@ -11,6 +10,7 @@ from runtime.gateway.server import GatewayServer
 from runtime.gateway.settings import GatewaySettings
 from tests.support.raw_client import RawClient
 from tests.support.scripted_slots import FixedCatalog, ScriptedSlots
+from tests.support.waiting import until
 
 SETTINGS = GatewaySettings(port=0, linger_timeout=Seconds(0.3), stall_timeout=Seconds(2.0), head_timeout=Seconds(2.0))
 
@@ -50,11 +50,3 @@ class Gateways:
 def _quiet(server: GatewayServer) -> bool:
     stats = server.stats()
     return not stats.running and not stats.held
-
-
-async def until(condition: object, seconds: float = 10.0) -> None:
-    """Wait for a condition that other callbacks of the loop bring about; fails after `seconds`."""
-    assert callable(condition)
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 (what is waited for is other code's, without an event to wait on)
-            await asyncio.sleep(0.002)

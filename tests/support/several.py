@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -21,6 +21,7 @@ from runtime.gateway.settings import GatewaySettings
 from tests.support.desk import declaration
 from tests.support.simulated import Client, simulated
 from tests.support.slots import MODEL, observed, replica
+from tests.support.waiting import until
 
 PEERS = PeerSettings(address="127.0.0.1:0")
 
@@ -98,13 +99,6 @@ class Several:
             return ""
         (name,) = authorities
         return name if name in self.gateways and self.gateways[name].sells else ""
-
-
-async def until(condition: Callable[[], bool], seconds: float = 15.0) -> None:
-    """Wait for a condition; fails after `seconds`."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 (what is waited for is other code's, without an event to wait on)
-            await asyncio.sleep(0.005)
 
 
 def served_by(engine: Client, index: int, slots: int, *, counts: bool = True) -> ReplicaStatus:

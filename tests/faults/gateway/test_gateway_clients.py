@@ -11,10 +11,11 @@ import pytest
 from events.units import Seconds
 from runtime.core.policy import Cancels, Timeouts
 from runtime.ports import Ending
-from tests.support.gateway import Gateways, until
+from tests.support.gateway import Gateways
 from tests.support.raw_client import CHAT, STREAM, post
 from tests.support.raw_engine import STREAM_HEAD, EngineConnection, RawEngine, always, answer, chunk
 from tests.support.scripted_slots import ScriptedSlots
+from tests.support.waiting import until
 
 
 async def test_leaving_the_queue(gateways: Gateways) -> None:

@@ -9,10 +9,11 @@ import pytest
 
 from events.units import Seconds
 from runtime.core.policy import Cancels, Timeouts
-from tests.support.gateway import Gateways, until
+from tests.support.gateway import Gateways
 from tests.support.raw_client import STREAM, RawClient, post
 from tests.support.raw_engine import STREAM_HEAD, EngineConnection, RawEngine, answer, chunk
 from tests.support.scripted_slots import ScriptedSlots
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow  # hundreds of exchanges each
 _REQUEST = post(STREAM)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +16,7 @@ from runtime.desk.busy import OFTEN, RARELY, ROUNDS_OFTEN, BusyPoller, parse_run
 from runtime.ports import Ending, Outcome
 from tests.support.desk import Asker, world
 from tests.support.slots import MODEL, name, replica
+from tests.support.waiting import until
 
 
 @pytest.mark.parametrize(
@@ -71,15 +72,6 @@ async def served(engine: Engine) -> AsyncIterator[Engine]:
     engine.port = runner.addresses[0][1]
     yield engine
     await runner.cleanup()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let real sockets work until the condition holds, for five seconds at most."""
-    for _ in range(1000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    pytest.fail("the condition did not come to hold")
 
 
 async def test_a_slot_settles_by_the_engines_count() -> None:

@@ -26,8 +26,9 @@ from runtime.desk.wire import line
 from runtime.ports import Ending, Lease, Outcome, Refusal
 from tests.support.certificates import Authority
 from tests.support.desk import Asker, declaration
-from tests.support.several import MODEL, PEERS, Gateway, Several, served_by, several, simulated, until
+from tests.support.several import MODEL, PEERS, Gateway, Several, served_by, several, simulated
 from tests.support.slots import replica, ticket
+from tests.support.waiting import until
 
 DONE = Outcome(Ending.FINISHED, status=200)
 

@@ -10,10 +10,11 @@ import pytest
 from events.units import Seconds
 from runtime.gateway import pool as module
 from runtime.ports import Ending
-from tests.support.gateway import Gateways, until
+from tests.support.gateway import Gateways
 from tests.support.raw_client import CHAT, post
 from tests.support.raw_engine import EngineConnection, RawEngine, always, answer
 from tests.support.scripted_slots import ScriptedSlots
+from tests.support.waiting import until
 
 
 async def test_as_many_as_are_expected_are_open_and_are_used(gateways: Gateways) -> None:

@@ -10,10 +10,11 @@ import pytest
 from events.units import Seconds
 from runtime.core.policy import Heartbeat
 from runtime.ports import Ending, Refusal, RefusalCode
-from tests.support.gateway import Gateways, until
+from tests.support.gateway import Gateways
 from tests.support.raw_client import CHAT, STREAM, post
 from tests.support.raw_engine import STREAM_HEAD, EngineConnection, RawEngine, always, answer, chunk
 from tests.support.scripted_slots import ScriptedSlots
+from tests.support.waiting import until
 
 _NOWHERE = [("127.0.0.1", 1)]
 _BEAT = Heartbeat(Seconds(0.05))

@@ -7,10 +7,11 @@ import asyncio
 import pytest
 
 from events.units import Bytes, Seconds
-from tests.support.gateway import Gateways, until
+from tests.support.gateway import Gateways
 from tests.support.raw_client import CHAT, post
 from tests.support.raw_engine import RawEngine, always, answer
 from tests.support.scripted_slots import ScriptedSlots
+from tests.support.waiting import until
 
 _NOWHERE = [("127.0.0.1", 1)]
 

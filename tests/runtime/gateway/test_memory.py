@@ -8,10 +8,11 @@ import gc
 import psutil
 import pytest
 
-from tests.support.gateway import Gateways, until
+from tests.support.gateway import Gateways
 from tests.support.raw_client import CHAT, STREAM, RawClient, post
 from tests.support.raw_engine import STREAM_HEAD, EngineConnection, RawEngine, answer, chunk
 from tests.support.scripted_slots import ScriptedSlots
+from tests.support.waiting import until
 
 _NOBODY = b'{"model":"none"}'
 pytestmark = pytest.mark.slow

@@ -8,10 +8,11 @@ import re
 import pytest
 
 from events.units import Seconds
-from tests.support.gateway import Gateways, until
+from tests.support.gateway import Gateways
 from tests.support.raw_client import CHAT, post
 from tests.support.raw_engine import RawEngine, always, answer
 from tests.support.scripted_slots import ScriptedSlots
+from tests.support.waiting import until
 
 FORM = (
     b'--XX\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n'

@@ -16,10 +16,11 @@ from cryptography.x509.oid import NameOID
 
 from events.units import Seconds
 from runtime.ports import Ending, Refusal, RefusalCode
-from tests.support.gateway import Gateways, until
+from tests.support.gateway import Gateways
 from tests.support.raw_client import CHAT, STREAM, RawClient, post
 from tests.support.raw_engine import STREAM_HEAD, EngineConnection, RawEngine, always, answer, chunk
 from tests.support.scripted_slots import ScriptedSlots
+from tests.support.waiting import until
 
 
 async def test_drain_cuts_nobody_off(gateways: Gateways) -> None:

@@ -13,7 +13,7 @@ import pytest
 from events.units import Instant
 from runtime.gateway import turns as module
 from runtime.gateway.turns import MOST, WAY_BEGINS, Turns
-from tests.support.gateway import until
+from tests.support.waiting import until
 
 NOW = Instant(1000.0)
 LATER = Instant(1001.0)
