@@ -11,16 +11,13 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
 
-from events.adapters.counters import Counters
 from events.adapters.hub import BUFFER, Hub
 from events.adapters.local_work import LocalWork, places_of
+from events.adapters.opened import OpenedLog
 from events.adapters.store import Chunk, Place
 from events.clock import Clock
-from events.codec import BinaryEvent, Ignored, Rejected
 from events.envelope import AnyEnvelope
-from events.intake import take_in
 from events.log import LogClosed, LogStats, Position, Query, Record, Start, Subscription
 from events.names import TOPIC_KINDS, TopicKind
 from events.partitions import partition_of
@@ -59,7 +56,7 @@ class _Partition:
         return [*kept, *self.records]
 
 
-class MemoryEventLog:
+class MemoryEventLog(OpenedLog):
     """See `events.log.EventLog`. An async context manager; or call `open` and `close`."""
 
     def __init__(
@@ -67,14 +64,13 @@ class MemoryEventLog:
     ) -> None:
         if partitions < 1 or keep < 1:
             raise ValueError(f"partitions and keep must be at least 1, got {partitions} and {keep}")
-        self._clock = clock
+        super().__init__(clock)
         self._count = partitions
         self._keep = keep
         self._partitions: dict[Place, _Partition] = {}
         self._seen: dict[tuple[str, str], Position] = {}
         self._committed: dict[str, dict[Place, int]] = {}
         self._marks: dict[str, dict[Place, Mark]] = {}
-        self._counters = Counters()
         self.trouble = ""
         """Never: see the SQLite log's."""
         self._hub = Hub(self, partitions, subscriber_bound)
@@ -87,13 +83,6 @@ class MemoryEventLog:
         """End subscriptions; calls after this raise LogClosed."""
         self._closed = True
         self._hub.close()
-
-    async def __aenter__(self) -> Self:
-        await self.open()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     async def append(self, events: Sequence[AnyEnvelope]) -> tuple[Position, ...]:
         """See the port."""
@@ -108,13 +97,6 @@ class MemoryEventLog:
         self._write((envelope,))
         self._counters.offered += 1
         return True
-
-    async def append_raw(self, topic: str, raw: BinaryEvent) -> Position | Ignored | Rejected:
-        """Take in a foreign producer's CloudEvent (see `events.intake`)."""
-        found = await take_in(self.append, topic, raw, self._clock.now())
-        self._counters.ignored += isinstance(found, Ignored)
-        self._counters.rejected += isinstance(found, Rejected)
-        return found
 
     async def read(self, query: Query) -> AsyncIterator[Record]:
         """See the port."""

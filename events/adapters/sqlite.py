@@ -26,11 +26,11 @@ import itertools
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
-from events.adapters.counters import Counters
 from events.adapters.hub import Hub
 from events.adapters.local_work import LocalWork, places_of
+from events.adapters.opened import OpenedLog, answer_all
 from events.adapters.sqlite_file import FileLock
 from events.adapters.sqlite_reader import Page, SqliteReader
 from events.adapters.sqlite_tables import Marks
@@ -38,10 +38,9 @@ from events.adapters.sqlite_work import Append, Commit, Outcome
 from events.adapters.sqlite_writer import SqliteSettings, Writer
 from events.adapters.store import Chunk, Place
 from events.clock import Clock
-from events.codec import BinaryEvent, Ignored, Rejected
+from events.codec import Ignored
 from events.dead_letters import letter
 from events.envelope import AnyEnvelope
-from events.intake import take_in
 from events.log import LogClosed, LogStats, LogUnavailable, Position, Query, Record, Start, Subscription
 from events.payload import kind_of
 from events.units import Instant
@@ -59,18 +58,17 @@ CLOSING: Final = 30.0
 _Answer = asyncio.Future[tuple[Position, ...]]
 
 
-class SqliteEventLog:
+class SqliteEventLog(OpenedLog):
     """See `events.log.EventLog`. An async context manager; or call `open` and `close`. Belongs to one loop."""
 
     def __init__(self, path: Path, clock: Clock, settings: SqliteSettings | None = None) -> None:
+        super().__init__(clock)
         self._path = path
-        self._clock = clock
         self._settings = settings or SqliteSettings()
         self._lock = FileLock(path)
         self._writer = Writer(path, clock, self._settings, self._tell)
         self._reader = SqliteReader(path)
         self._hub = Hub(self, self._settings.partitions, self._settings.subscriber_bound)
-        self._counters = Counters()
         self._answers: dict[int, _Answer] = {}
         self._tokens = itertools.count()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -120,13 +118,6 @@ class SqliteEventLog:
         if self._writer.closed.done():
             self._lock.release()
 
-    async def __aenter__(self) -> Self:
-        await self.open()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
     async def append(self, events: Sequence[AnyEnvelope]) -> tuple[Position, ...]:
         """See the port. Also raises Unencodable, for an event that is no event or too large."""
         for event in events:
@@ -158,13 +149,6 @@ class SqliteEventLog:
             self._waiting_by_key[key] = waiting + 1
             self._writer.offer(envelope)
         return True
-
-    async def append_raw(self, topic: str, raw: BinaryEvent) -> Position | Ignored | Rejected:
-        """Take in a foreign producer's CloudEvent (see `events.intake`)."""
-        found = await take_in(self.append, topic, raw, self._clock.now())
-        self._counters.ignored += isinstance(found, Ignored)
-        self._counters.rejected += isinstance(found, Rejected)
-        return found
 
     async def read(self, query: Query) -> AsyncIterator[Record]:
         """See the port."""
@@ -305,11 +289,4 @@ class SqliteEventLog:
             self._settle(key)
         self.trouble = outcome.trouble
         self._hub.publish(outcome.records)
-        for token, found in outcome.answers:
-            answer = self._answers.get(token)
-            if answer is None or answer.done():  # the appender left
-                continue
-            if isinstance(found, Exception):
-                answer.set_exception(found)
-            else:
-                answer.set_result(found)
+        answer_all(self._answers, outcome.answers)

@@ -11,6 +11,7 @@ from events.adapters.kafka.outgoing import Answer, Append
 from events.adapters.kafka.producer import Producer
 from events.adapters.kafka.settings import KafkaSettings
 from events.adapters.kafka.window import Window
+from events.adapters.opened import answer_all
 from events.envelope import AnyEnvelope
 from events.log import LogUnavailable, Position
 
@@ -44,14 +45,7 @@ class Appends:
 
     def resolve(self, answers: Iterable[tuple[int, Answer]]) -> None:
         """What the producer says."""
-        for token, found in answers:
-            answer = self._answers.get(token)
-            if answer is None or answer.done():  # the appender left
-                continue
-            if isinstance(found, Exception):
-                answer.set_exception(found)
-            else:
-                answer.set_result(found)
+        answer_all(self._answers, answers)
 
     def _find(self, event: AnyEnvelope, answer: _Answer, new: list[AnyEnvelope]) -> _Place:
         """Where an event stands or will; one that is not known yet joins `new`."""

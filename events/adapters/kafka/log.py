@@ -23,11 +23,9 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Self
 
 from kafka import KafkaAdminClient
 
-from events.adapters.counters import Counters
 from events.adapters.kafka.appends import Appends
 from events.adapters.kafka.chosen import ChosenFollower
 from events.adapters.kafka.client import Admin, quieten
@@ -49,11 +47,10 @@ from events.adapters.kafka.topics import (
     problems_of,
 )
 from events.adapters.kafka.work import KafkaWork
+from events.adapters.opened import OpenedLog
 from events.adapters.store import Place
 from events.clock import Clock
-from events.codec import BinaryEvent, Ignored, Rejected
 from events.envelope import AnyEnvelope
-from events.intake import take_in
 from events.log import LogClosed, LogCorrupt, LogStats, LogUnavailable, Position, Query, Record, Start, Subscription
 from events.payload import kind_of
 from events.work import WorkQueue
@@ -77,19 +74,18 @@ class KafkaLogStats(LogStats):
     """1 once this process takes part in tending the topics, else 0."""
 
 
-class KafkaEventLog:
+class KafkaEventLog(OpenedLog):
     """See `events.log.EventLog`. An async context manager; or call `open` and `close`. Belongs to one loop."""
 
     def __init__(self, settings: KafkaSettings, clock: Clock) -> None:
+        super().__init__(clock)
         self._settings = settings
-        self._clock = clock
         self._admin = Admin(settings)
         self._partitions: dict[str, int] = {}
         self._producer: Producer | None = None
         self._appends: Appends | None = None
         self._reader: Reader | None = None
         self._tender: Tender | None = None
-        self._counters = Counters()
         self._repeated = self._remade = 0
         self._subscriptions: set[KafkaSubscription] = set()
         self._works: set[KafkaWork] = set()
@@ -132,13 +128,6 @@ class KafkaEventLog:
         self._admin.close()
         self._reader.close()
 
-    async def __aenter__(self) -> Self:
-        await self.open()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
     async def append(self, events: Sequence[AnyEnvelope]) -> tuple[Position, ...]:
         """See the port and this module. Also raises Unencodable, for an event that is no event or too large."""
         for event in events:
@@ -154,13 +143,6 @@ class KafkaEventLog:
             return False
         self._counters.offered += 1
         return True
-
-    async def append_raw(self, topic: str, raw: BinaryEvent) -> Position | Ignored | Rejected:
-        """Take in a foreign producer's CloudEvent (see `events.intake`) that came by another way than Kafka."""
-        found = await take_in(self.append, topic, raw, self._clock.now())
-        self._counters.ignored += isinstance(found, Ignored)
-        self._counters.rejected += isinstance(found, Rejected)
-        return found
 
     async def read(self, query: Query) -> AsyncIterator[Record]:
         """See the port. Events before the call are read; what is appended meanwhile may be missing."""
