@@ -54,6 +54,7 @@ def kafka_settings(settings: Settings, servers: tuple[str, ...]) -> kafka.KafkaS
         mechanism=settings.kafka_sasl_mechanism,
         username=settings.kafka_username,
         password=_password(settings),
+        token_file=settings.kafka_token_file,
     )
     return kafka.KafkaSettings(
         servers=servers,

@@ -111,6 +111,7 @@ def _reached(cluster: KafkaCluster) -> kafka.KafkaSettings:
         mechanism=cluster.sasl_mechanism,
         username=cluster.username,
         password=cluster.password(),
+        token_file=cluster.token_file,
     )
     return kafka.KafkaSettings(cluster.servers, security)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from events.adapters.kafka.settings import BY_PASSWORD, PACKAGES, Mechanism
 
 
 class KafkaFields(BaseSettings):
@@ -30,16 +33,20 @@ class KafkaFields(BaseSettings):
     """Our own certificate chain (PEM), for brokers that ask for one; with kafka_tls_key."""
     kafka_tls_key: Path | None = None
     """Its private key (PEM)."""
-    kafka_sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
-    """How we prove who we are: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."""
+    kafka_sasl_mechanism: Mechanism | None = None
+    """How we prove who we are: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, GSSAPI or AWS_MSK_IAM."""
     kafka_username: str = ""
-    """Who we are, with SASL."""
+    """Who we are, with PLAIN and SCRAM."""
     kafka_password_file: Path | None = None
-    """A file with the password, with SASL."""
+    """A file with the password, with PLAIN and SCRAM."""
+    kafka_token_file: Path | None = None
+    """A file with the token, with OAUTHBEARER; read at each connection."""
     kafka_clusters: Path | None = None
     """A YAML file of other clusters by name, whose lag models may follow (scaling.signals: kafkaLag.cluster)."""
 
-    @field_validator("kafka_tls_ca", "kafka_tls_cert", "kafka_tls_key", "kafka_password_file", "kafka_clusters")
+    @field_validator(
+        "kafka_tls_ca", "kafka_tls_cert", "kafka_tls_key", "kafka_password_file", "kafka_token_file", "kafka_clusters"
+    )
     @classmethod
     def _kafka_file(cls, path: Path | None) -> Path | None:
         if path is not None and not path.expanduser().is_file():
@@ -48,17 +55,7 @@ class KafkaFields(BaseSettings):
 
     @model_validator(mode="after")
     def _kafka_rules(self) -> Self:
-        given = (self.kafka_sasl_mechanism, self.kafka_username, self.kafka_password_file)
-        if self.kafka_security.startswith("sasl") and not all(given):
-            raise ValueError(
-                f"kafka_security is {self.kafka_security}, which needs kafka_sasl_mechanism, kafka_username and "
-                "kafka_password_file; give all three"
-            )
-        if not self.kafka_security.startswith("sasl") and any(given):
-            raise ValueError(
-                f"kafka_security is {self.kafka_security}, which takes no user; set it to sasl_ssl, or leave "
-                "kafka_sasl_mechanism, kafka_username and kafka_password_file out"
-            )
+        self._sasl_rules()
         if (self.kafka_tls_cert is None) != (self.kafka_tls_key is None):
             raise ValueError("kafka_tls_cert and kafka_tls_key belong together; give both")
         tls = (self.kafka_tls_ca, self.kafka_tls_cert)
@@ -67,3 +64,30 @@ class KafkaFields(BaseSettings):
                 f"kafka_security is {self.kafka_security}, which uses no certificates; set it to ssl or sasl_ssl"
             )
         return self
+
+    def _sasl_rules(self) -> None:
+        told, token = self.kafka_sasl_mechanism, self.kafka_token_file
+        user = (self.kafka_username, self.kafka_password_file)
+        if not self.kafka_security.startswith("sasl"):
+            if told or any(user) or token:
+                raise ValueError(
+                    f"kafka_security is {self.kafka_security}, which takes no user; set it to sasl_ssl, or leave "
+                    "kafka_sasl_mechanism, kafka_username, kafka_password_file and kafka_token_file out"
+                )
+            return
+        if told is None or (told in BY_PASSWORD and not all(user)):
+            raise ValueError(
+                f"kafka_security is {self.kafka_security}, which needs kafka_sasl_mechanism, kafka_username and "
+                "kafka_password_file; give all three (or a kafka_sasl_mechanism that needs no password)"
+            )
+        if told == "OAUTHBEARER" and token is None:
+            raise ValueError("kafka_sasl_mechanism is OAUTHBEARER, which needs kafka_token_file; give it")
+        if told not in BY_PASSWORD and any(user):
+            raise ValueError(
+                f"kafka_sasl_mechanism is {told}, which takes no kafka_username and kafka_password_file; leave them out"
+            )
+        if told != "OAUTHBEARER" and token is not None:
+            raise ValueError(f"kafka_sasl_mechanism is {told}, which takes no kafka_token_file; leave it out")
+        package = PACKAGES.get(told)
+        if package is not None and find_spec(package) is None:
+            raise ValueError(f"kafka_sasl_mechanism is {told}, which needs a package; pip install {package}")

@@ -20,6 +20,7 @@ from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from events.adapters.kafka.settings import Mechanism
 from events.names import DNS_LABEL_PATTERN
 from events.spec import Spec
 
@@ -38,9 +39,10 @@ class KafkaCluster(Spec):
     tls_ca: Path | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
+    sasl_mechanism: Mechanism | None = None
     username: str = ""
     password_file: Path | None = None
+    token_file: Path | None = None
 
     def password(self) -> str:
         """What stands in the password file; empty without one. OSError, UnicodeDecodeError when it cannot be read."""

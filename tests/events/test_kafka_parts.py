@@ -246,7 +246,11 @@ def test_the_backlog_of_a_closed_log() -> None:
     [
         {"protocol": "SASL_SSL"},
         {"protocol": "SASL_SSL", "mechanism": "PLAIN", "username": "u"},
+        {"protocol": "SASL_SSL", "mechanism": "OAUTHBEARER"},
+        {"protocol": "SASL_SSL", "mechanism": "OAUTHBEARER", "token_file": Path("t"), "username": "u"},
+        {"protocol": "SASL_SSL", "mechanism": "PLAIN", "username": "u", "password": "p", "token_file": Path("t")},
         {"protocol": "SSL", "username": "u"},
+        {"protocol": "SSL", "token_file": Path("t")},
         {"protocol": "SSL", "certificate": Path("c")},
     ],
 )

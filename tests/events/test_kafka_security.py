@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,6 +63,27 @@ async def test_a_wrong_password(secured: Secured) -> None:
     assert "hush" not in str(caught.value)
     assert "is the password right?" in str(caught.value)
     assert secured.sasl in str(caught.value)
+
+
+def unsigned(subject: str, seconds: float) -> str:
+    """A token as a broker without an issuer of tokens takes it: a JWS without a signature (RFC 7515, appendix A.5)."""
+    now = SystemClock().now()
+    parts = ({"alg": "none"}, {"sub": subject, "iat": now, "exp": now + seconds})
+    return ".".join(urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts) + "."
+
+
+async def test_a_token(secured: Secured, tmp_path: Path) -> None:
+    """OAUTHBEARER: the file is read at each connection, so one that was renewed is let in, and an old one is not."""
+    path = tmp_path / "token"
+    security = KafkaSecurity("SASL_SSL", secured.ca, mechanism="OAUTHBEARER", token_file=path)
+    path.write_text(unsigned("me", -3600) + "\n", encoding="utf-8")
+    with pytest.raises(LogUnavailable, match="is the proof of who we are right"):
+        await round_trip(secured.sasl, security)
+    path.unlink()
+    with pytest.raises(LogUnavailable):
+        await round_trip(secured.sasl, security)
+    path.write_text(unsigned("me", 3600) + "\n", encoding="utf-8")
+    await round_trip(secured.sasl, security)
 
 
 async def test_client_certificates(secured: Secured) -> None:

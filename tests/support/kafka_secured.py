@@ -42,8 +42,9 @@ ssl.keystore.location={store}
 ssl.truststore.type=PEM
 ssl.truststore.location={trust}
 listener.name.mutual.ssl.client.auth=required
-listener.name.secret.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
+listener.name.secret.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER
 listener.name.secret.plain.sasl.jaas.config={LOGIN}.plain.PlainLoginModule required user_me="right";
+listener.name.secret.oauthbearer.sasl.jaas.config={LOGIN}.oauthbearer.OAuthBearerLoginModule required;
 listener.name.secret.scram-sha-256.sasl.jaas.config={LOGIN}.scram.ScramLoginModule required;
 listener.name.secret.scram-sha-512.sasl.jaas.config={LOGIN}.scram.ScramLoginModule required;
 """

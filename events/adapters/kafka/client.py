@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Final, TypeVar
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
@@ -15,10 +16,11 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import AuthorizationError, KafkaError, SaslAuthenticationFailedError, UnknownBrokerIdError
 from kafka.net.compat import KafkaNetClient
+from kafka.net.sasl.oauth import AbstractTokenProvider
 from tenacity import Retrying, retry_if_exception, stop_after_delay, stop_when_event_set, wait_exponential_jitter
 from tenacity import sleep_using_event as sleeping_with
 
-from events.adapters.kafka.settings import KafkaSettings, Options
+from events.adapters.kafka.settings import BY_PASSWORD, READ_FROM, KafkaSettings, Options
 from events.log import LogClosed, LogUnavailable
 
 T = TypeVar("T")
@@ -129,9 +131,27 @@ def make_admin(settings: KafkaSettings) -> KafkaAdminClient:
     return _make(KafkaAdminClient, options)
 
 
+class _TokenFile(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
+    """The token that stands in a file now. Asked at each connection, in the client's thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def token(self) -> str:
+        """Without a file an empty one, which brokers refuse: the connection is tried again, as with a wrong one."""
+        try:
+            return self._path.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            logger.warning("the token for Kafka cannot be read: %s", error)
+            return ""
+
+
 def _make(kind: Callable[..., T], options: Options) -> T:
     """A client that cannot connect leaves its thread and its sockets behind (kafka-python 3.0.12): end them here, or a
     long absence of the brokers would leave thousands."""
+    options = dict(options)
+    if isinstance(path := options.pop(READ_FROM, None), Path):
+        options["sasl_oauth_token_provider"] = _TokenFile(path)
     made: list[KafkaNetClient] = []
 
     def remembered(**configs: object) -> KafkaNetClient:
@@ -168,7 +188,8 @@ def told(settings: KafkaSettings, error: BaseException) -> str:
         text = f"{text[:LONGEST]}…"
     said = f"; {_last_word.said}" if "bootstrap" in text and _last_word.said else ""
     if said and settings.security.mechanism is not None:
-        said += "; is the password right? (brokers may just disconnect whose is not)"
+        proof = "password" if settings.security.mechanism in BY_PASSWORD else "proof of who we are"
+        said += f"; is the {proof} right? (brokers may just disconnect whose is not)"
     return f"Kafka at {','.join(settings.servers)}: {name.removesuffix('Error')}: {text}{said}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal
 
@@ -14,8 +15,14 @@ Options = dict[str, object]
 """Keyword arguments of a kafka-python client."""
 
 Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
-Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM"]
 Compression = Literal["gzip", "snappy", "lz4", "zstd"]
+
+BY_PASSWORD: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+PACKAGES: Final = {"GSSAPI": "gssapi", "AWS_MSK_IAM": "botocore"}
+"""What kafka-python needs besides for a mechanism."""
+READ_FROM: Final = "read_from"
+"""An option that no client knows: who makes the client puts what reads a token from that file in its place."""
 
 RECORD_BYTES: Final = 2 * MAX_EVENT_BYTES
 """Largest batch of our topics: one event of the largest size and what Kafka adds (its own default is 1 MiB)."""
@@ -35,15 +42,30 @@ class KafkaSecurity:
     mechanism: Mechanism | None = None
     username: str = ""
     password: str = field(default="", repr=False)
+    token_file: Path | None = None
+    """With OAUTHBEARER: a file with the token (RFC 6750), read at each connection, so that it may be renewed."""
 
     def __post_init__(self) -> None:
-        sasl = self.protocol.startswith("SASL")
-        if sasl and not (self.mechanism and self.username and self.password):
-            raise ValueError(f"{self.protocol} needs a mechanism, a username and a password")
-        if not sasl and (self.mechanism or self.username or self.password):
-            raise ValueError(f"{self.protocol} takes no mechanism, username or password; SASL_SSL does")
+        if wrong := self._wrong():
+            raise ValueError(f"{self.protocol} {wrong}")
+        package = PACKAGES.get(self.mechanism or "")
+        if package is not None and find_spec(package) is None:
+            raise ValueError(f"{self.mechanism} needs a package that is not installed: pip install {package}")
         if (self.certificate is None) != (self.key is None):
             raise ValueError("a certificate needs its key, and a key its certificate")
+
+    def _wrong(self) -> str:
+        told, user, token = self.mechanism, bool(self.username and self.password), self.token_file is not None
+        if not self.protocol.startswith("SASL"):
+            spare = told or self.username or self.password or token
+            return "takes no mechanism, username, password or token; SASL_SSL does" if spare else ""
+        if told is None or (told in BY_PASSWORD and (token or not user)):
+            return f"needs a mechanism, and with {', '.join(BY_PASSWORD)} a username and a password"
+        if told == "OAUTHBEARER" and not token:
+            return "with OAUTHBEARER needs a file with the token"
+        if told not in BY_PASSWORD and (self.username or self.password):
+            return f"with {told} takes no username or password"
+        return f"with {told} takes no token" if token and told != "OAUTHBEARER" else ""
 
     def options(self) -> Options:
         """The options of every client."""
@@ -54,10 +76,11 @@ class KafkaSecurity:
                 "ssl_cafile": _text(self.ca), "ssl_certfile": _text(self.certificate), "ssl_keyfile": _text(self.key),
             }  # fmt: skip
         if self.mechanism is not None:
-            found |= {
-                "sasl_mechanism": self.mechanism,
-                "sasl_plain_username": self.username, "sasl_plain_password": self.password,
-            }  # fmt: skip
+            found["sasl_mechanism"] = self.mechanism
+        if self.mechanism in BY_PASSWORD:
+            found |= {"sasl_plain_username": self.username, "sasl_plain_password": self.password}
+        if self.token_file is not None:
+            found[READ_FROM] = self.token_file
         return found
 
 

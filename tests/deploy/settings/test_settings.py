@@ -87,15 +87,24 @@ FILES = (
 )  # fmt: skip
 
 
+TOKENS = {"kafka_security": "sasl_ssl", "kafka_sasl_mechanism": "OAUTHBEARER"}
+
+
 def test_every_setting_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, file: str) -> None:
     """Each field has a variable, and its value arrives."""
-    assert set(EVERY) | set(FILES) == set(Settings.model_fields)
+    assert {*EVERY, *FILES, "kafka_token_file"} == set(Settings.model_fields)  # it goes with no password: below
     given = EVERY | dict.fromkeys(FILES, file)
     for name, value in given.items():
         monkeypatch.setenv(variable(name), str(value))
     assert load_settings({}) == load_settings(given)
     monkeypatch.undo()
     assert load_settings(given) != load_settings({})
+
+
+def test_a_token_for_kafka(file: str) -> None:
+    """Takes the place of user and password."""
+    given = {"kafka_security": "sasl_ssl", "kafka_sasl_mechanism": "OAUTHBEARER", "kafka_token_file": file}
+    assert load_settings(given | {"events": "kafka://b:9092"}).kafka_token_file == Path(file)
 
 
 @pytest.mark.parametrize(
@@ -110,6 +119,11 @@ def test_every_setting_can_come_from_the_environment(monkeypatch: pytest.MonkeyP
         ({"events": "kafka://a:9092,b:0"}, "kafka: 'b:0' is no HOST:PORT"),
         ({"events": "kafka://me:secret@b:9092"}, "takes no user here; write kafka_username and kafka_password_file"),
         ({"kafka_security": "sasl_ssl"}, "needs kafka_sasl_mechanism, kafka_username and kafka_password_file; give"),
+        (TOKENS, "kafka_sasl_mechanism is OAUTHBEARER, which needs kafka_token_file"),
+        (TOKENS | {"kafka_token_file": __file__, "kafka_username": "me"}, "OAUTHBEARER, which takes no kafka_username"),
+        (TOKENS | {"kafka_sasl_mechanism": "GSSAPI", "kafka_token_file": __file__}, "takes no kafka_token_file"),
+        (TOKENS | {"kafka_sasl_mechanism": "AWS_MSK_IAM"}, "needs a package; pip install botocore"),
+        ({"kafka_token_file": __file__}, "kafka_security is plaintext, which takes no user"),
         ({"kafka_username": "me"}, "kafka_security is plaintext, which takes no user; set it to sasl_ssl"),
         ({"kafka_tls_ca": __file__}, "kafka_security is plaintext, which uses no certificates; set it to ssl"),
         ({"kafka_security": "ssl", "kafka_tls_cert": __file__}, "kafka_tls_cert and kafka_tls_key belong together"),
