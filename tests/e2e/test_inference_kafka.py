@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -28,7 +29,11 @@ pytestmark = [
 REQUESTS, RESULTS, DEAD = (f"relume.inference.{name}" for name in ("requests", "results", "dead-letters"))
 TYPE = "relume.inference.requested.v1"
 PARTITIONS = 3
-COUNT = 10_000
+COUNT = int(os.environ.get("RELUME_INFERENCE_COUNT", "10000"))
+"""Requests; more of them for a soak."""
+AGAIN = 60.0
+"""Longest time, in seconds, from the start of a process to its first outcome when the one before it was killed: 10 s
+for the session of the dead one, then joining and reading what has an outcome; the rest is for a busy machine."""
 FAST = "startTime: 100ms, timeToFirstToken: 1ms, interTokenLatency: 0ms"
 NEVER = FAST + ", failStart: spawn"
 
@@ -142,15 +147,20 @@ def odd_ones(shop: Shop) -> set[str]:
     return dead
 
 
-async def restarted(server: Server) -> None:
-    """kill -9, and a new one on the same folder."""
+async def restarted(server: Server, reader: Reader) -> float:
+    """kill -9, and a new one on the same folder; the seconds from its start to its first outcome."""
     assert server._process is not None
     server._process.kill()
     await server._process.wait()
+    began = SystemClock().now()
     await server.start()
+    await reader.until(len(reader.outcomes) + 1, AGAIN)  # those of the dead one have been seen by now
+    return SystemClock().now() - began
 
 
-async def test_every_request_has_one_outcome(broker: Broker, tmp_path: Path) -> None:
+async def test_every_request_has_one_outcome(
+    broker: Broker, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     """Whatever is sent, and whenever the runtime is killed: a reader of committed records sees one result or one dead
     letter for each request; a model that never starts delays nobody else."""
     tmp_path.joinpath("models.yaml").write_text(
@@ -164,6 +174,7 @@ async def test_every_request_has_one_outcome(broker: Broker, tmp_path: Path) -> 
     ))  # fmt: skip
     await server.start()
     reader, shop = Reader(broker), Shop(broker)
+    pauses: list[float] = []
     try:
         hopeless = {f"never-{number}" for number in range(60)}
         for ident in hopeless:
@@ -176,7 +187,7 @@ async def test_every_request_has_one_outcome(broker: Broker, tmp_path: Path) -> 
         await asyncio.to_thread(shop.producer.flush, 60)
         for share in (0.1, 0.4, 0.7):
             await reader.until(int(COUNT * share), 240)
-            await restarted(server)
+            pauses.append(await restarted(server, reader))
         await reader.until(len(shop.sent), 300)
         await asyncio.sleep(2)  # whatever comes twice would come now
         code = await server.stop()
@@ -184,6 +195,7 @@ async def test_every_request_has_one_outcome(broker: Broker, tmp_path: Path) -> 
         await server.stop()
         reader.close()
         shop.producer.close(5)
+    record_property("seconds to the first outcome", [round(pause, 1) for pause in pauses])
     assert {name: count for name, count in reader.outcomes.items() if count > 1} == {}
     assert set(reader.outcomes) == shop.sent
     assert set(reader.reasons) == dead | hopeless
