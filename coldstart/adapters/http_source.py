@@ -286,7 +286,7 @@ def _guard(of: Described) -> dict[str, str]:
 
 
 def _same(response: http.client.HTTPResponse, of: Described, size: int) -> None:
-    if _version(response, size) != of.version:
+    if size != of.bytes or _version(response, size) != of.version:
         raise VersionMoved
 
 

@@ -23,6 +23,7 @@ from coldstart.core.cache.plan import Board, Cursor
 from coldstart.core.cache.policy import FetchPolicy
 from coldstart.ports import Channel, Source
 from events.clock import Clock
+from events.units import Instant
 
 _LOOK = 0.05
 """Seconds between looks for a late chunk of those who have nothing to do."""
@@ -55,6 +56,8 @@ class Fetch:
         self._kept: dict[int, bytearray] = {}
         self._spare: list[bytearray] = []
         self._transferred = 0
+        self._paused_until = Instant(0.0)
+        """Who asks for patience asks it of all connections."""
 
     def run(self, chunks: tuple[Span, ...], progress: Callable[[int], None]) -> Fetched:
         """Fetch what is not there yet. `progress(bytes)` is called with the bytes of each chunk that is verified.
@@ -124,7 +127,7 @@ class Fetch:
         """The next chunk for this reader; None: the fetch is over."""
         with self._changed:
             while self._error is None and not self._board.done:
-                if number < self._connections.allowed:
+                if number < self._connections.allowed and self._clock.now() >= self._paused_until:
                     span = self._board.take(self._clock.now(), self._policy.hedge_after)
                     if span is not None:
                         return span
@@ -173,6 +176,8 @@ class Fetch:
             wait = self._patience.failed(wanted, random.random())  # noqa: S311 - jitter, no secret
             if wait is None:
                 raise SourceUnavailable(self._source.shown(), f"{error} (and no retries are left)")
+            if wanted is not None:
+                self._paused_until = Instant(self._clock.now() + wait)
             self._changed.wait_for(lambda: self._error is not None or self._board.done, wait)
 
     def _fail(self, error: BaseException) -> None:

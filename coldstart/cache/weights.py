@@ -229,7 +229,7 @@ class WeightCache:
 
     def _transfer(self, source: Source, described: Described, folder: Path, progress: Progress) -> Fetched:
         chunks = spans(described.bytes, self._fetching.chunk_bytes)
-        if described.ranges:
+        if described.ranges or not described.bytes:
             try:
                 return self._ranged(source, described, folder, chunks, progress)
             except RangesIgnored:

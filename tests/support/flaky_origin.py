@@ -69,7 +69,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer, with the fault of this request if it asks for data."""
         origin = self.of
         wanted = re.match(r"bytes=(\d+)-(\d+)", self.headers.get("Range", "")) if origin.ranges else None
-        probe = wanted is not None and wanted[1] == wanted[2] == "0" and len(origin.content) > 1
+        self.probe = probe = wanted is not None and wanted[1] == wanted[2] == "0" and len(origin.content) > 1
         with origin.lock:
             origin.asked += 1
             origin.headers.append(dict(self.headers))
@@ -94,8 +94,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         body = whole[start : end + 1]
         self._head(206 if wanted else 200, len(body), tag, f"bytes {start}-{end}/{len(whole)}" if wanted else None)
-        with origin.lock:
-            origin.starts.append(start)
+        if not self.probe:
+            with origin.lock:
+                origin.starts.append(start)
         self._send(body)
 
     def _head(self, status: int, length: int, tag: str | None, shown: str | None) -> None:
@@ -122,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
             with self.of.lock:
-                self.of.sent += len(part)
+                self.of.sent += 0 if self.probe else len(part)
             if self.of.rate is not None:
                 threading.Event().wait(len(part) / self.of.rate)
 

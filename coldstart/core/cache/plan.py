@@ -15,6 +15,8 @@ from events.units import Instant, Seconds
 
 _DURATIONS_KEPT = 64
 READERS_MOST = 2
+HEDGE_LEAST = 0.5
+"""Seconds below which no chunk is late: small files come in milliseconds, of which three times is noise. A choice."""
 
 
 def spans(size: int, chunk_bytes: int) -> tuple[Span, ...]:
@@ -66,7 +68,7 @@ class Board:
     def _late(self, now: Instant, hedge_after: float) -> int | None:
         if not self._durations:
             return None
-        bound = hedge_after * median(self._durations)
+        bound = max(HEDGE_LEAST, hedge_after * median(self._durations))
         late = [
             index for index, readers in self._readers.items()
             if readers < READERS_MOST and index not in self._written and now - self._began[index] > bound

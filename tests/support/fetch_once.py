@@ -1,0 +1,24 @@
+"""One fetch in a process of its own, to be killed: ``python -m tests.support.fetch_once FOLDER URL CHUNK``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from coldstart.adapters.sources import source_of
+from coldstart.cache.weights import Progress, Wanted, WeightCache
+from coldstart.core.cache.policy import FetchPolicy, RoomPolicy
+from events.clock import SystemClock
+
+
+def main() -> None:
+    """Fetch, and print how many bytes the source gave."""
+    folder, url, chunk = sys.argv[1:]
+    policy = FetchPolicy(chunk_bytes=int(chunk))
+    weights = WeightCache(Path(folder), policy, RoomPolicy(), SystemClock())
+    got = weights.fetch(Wanted(url), source_of(url, {}, policy, SystemClock()), Progress())
+    sys.stdout.write(f"{got.transferred}\n")
+
+
+if __name__ == "__main__":
+    main()
