@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 
 from deploy.cli.versions import hot_path
 from tests.support.needs import NEEDS, required
+
+if TYPE_CHECKING:
+    from tests.support.kafka_broker import Broker
 
 hypothesis.settings.register_profile("house", deadline=None)  # the time of one example says nothing on a shared machine
 hypothesis.settings.load_profile("house")
@@ -54,3 +59,16 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         missing = [name for name, need in NEEDS.items() if not need.there()]
         if missing:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    """The Kafka broker that tests share, empty; whatever is done to it, it runs again afterwards."""
+    from tests.support.kafka_broker import shared_broker  # noqa: PLC0415 - needs an extra
+    from tests.support.kafka_logs import collect_leaks, wipe  # noqa: PLC0415 - as above
+
+    found = shared_broker()
+    wipe(found)
+    yield found
+    found.revive()
+    collect_leaks()

@@ -7,15 +7,14 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from kafka import KafkaProducer
 
 from deploy.demo.server import PROGRAM
-from tests.support.kafka_broker import Broker, shared_broker
-from tests.support.kafka_logs import LEAKS, collect_leaks, wipe
+from tests.support.kafka_broker import Broker
+from tests.support.kafka_logs import LEAKS
 from tests.support.needs import ROOT
 from tests.support.running import Running, running
 
@@ -27,16 +26,6 @@ PAGE = (ROOT / "docs" / "how-to" / "event-stream.md").read_text(encoding="utf-8"
 def blocks(language: str) -> list[str]:
     """The blocks of code of a language, in their order."""
     return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    """The broker, without topics."""
-    broker = shared_broker()
-    wipe(broker)
-    yield broker
-    broker.revive()
-    collect_leaks()
 
 
 async def _run(broker: Broker, *words: str) -> asyncio.subprocess.Process:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,12 @@ import pytest
 from kafka import KafkaProducer
 from ruamel.yaml import YAML
 
-from tests.support.kafka_broker import Broker, shared_broker
-from tests.support.kafka_logs import LEAKS, collect_leaks, wipe
+from tests.support.kafka_broker import Broker
+from tests.support.kafka_logs import LEAKS
 from tests.support.needs import ROOT
 from tests.support.running import Running, running, simulated
 
 pytestmark = [pytest.mark.needs("kafka"), pytest.mark.slow, *LEAKS]
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    """The broker, without topics."""
-    broker = shared_broker()
-    wipe(broker)
-    yield broker
-    broker.revive()
-    collect_leaks()
 
 
 def on_kafka(broker: Broker) -> tuple[str, ...]:

@@ -6,30 +6,19 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from tests.support.kafka_broker import Broker, shared_broker
-from tests.support.kafka_logs import LEAKS, collect_leaks, wipe
+from tests.support.kafka_broker import Broker
+from tests.support.kafka_logs import LEAKS
 from tests.support.needs import ROOT
 from tests.support.parts import parts_on
 from tests.support.parts_traffic import Traffic, warm
 from tests.support.running import simulated
 
 pytestmark = [pytest.mark.needs("kafka"), pytest.mark.slow, *LEAKS]
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    """The broker, without topics."""
-    broker = shared_broker()
-    wipe(broker)
-    yield broker
-    broker.revive()
-    collect_leaks()
 
 
 def on(broker: Broker) -> tuple[str, ...]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.kafka_broker import Broker, free_port, shared_broker
-from tests.support.kafka_logs import LEAKS, collect_leaks, wipe
+from tests.support.kafka_broker import Broker, free_port
+from tests.support.kafka_logs import LEAKS
 from tests.support.parts import parts_on
 from tests.support.parts_traffic import WARM, Traffic, pids, warm
 from tests.support.running import simulated
@@ -18,16 +17,6 @@ pytestmark = [pytest.mark.needs("kafka"), pytest.mark.slow, *LEAKS]
 
 RECOVERY = 30.0
 """Seconds until a model grows after a part was killed and started again; a few on a quiet machine."""
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    """The broker, without topics."""
-    broker = shared_broker()
-    wipe(broker)
-    yield broker
-    broker.revive()
-    collect_leaks()
 
 
 def on(broker: Broker) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ import aiohttp
 import pytest
 
 from events.clock import SystemClock
-from tests.support.kafka_broker import Broker, shared_broker
-from tests.support.kafka_logs import LEAKS, collect_leaks, wipe
+from tests.support.kafka_broker import Broker
+from tests.support.kafka_logs import LEAKS
 from tests.support.parts import PartProcess, Parts, parts_on
 from tests.support.running import simulated
 
@@ -27,16 +26,6 @@ NAMES = ("gw-1", "gw-2", "gw-3")
 TAKEN_OVER = 5.0
 """Seconds from kill -9 of an authority to the next one's first grant, on a busy machine; docs/how-to/gateways.md
 promises one second besides what the killed gateway's requests still run in the engine."""
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    """The broker, without topics."""
-    broker = shared_broker()
-    wipe(broker)
-    yield broker
-    broker.revive()
-    collect_leaks()
 
 
 def gateway(parts: Parts, name: str) -> PartProcess:

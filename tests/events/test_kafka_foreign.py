@@ -21,21 +21,12 @@ from events.partitions import partition_of
 from events.types.letters import EventRejected
 from events.units import Instant
 from tests.support.events import Teller
-from tests.support.kafka_broker import Broker, shared_broker
-from tests.support.kafka_logs import LEAKS, Collector, collect_leaks, kafka_log, quick_settings, wipe
+from tests.support.kafka_broker import Broker
+from tests.support.kafka_logs import LEAKS, Collector, kafka_log, quick_settings
 
 pytestmark = [pytest.mark.needs("kafka"), pytest.mark.slow, *LEAKS]
 
 PHASES, GATEWAYS = str(Topic.PHASES), str(Topic.GATEWAYS)
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    """The broker, without topics."""
-    broker = shared_broker()
-    wipe(broker)
-    yield broker
-    collect_leaks()
 
 
 @pytest.fixture

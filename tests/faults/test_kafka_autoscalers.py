@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import statistics
-from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -20,8 +19,8 @@ from events.types.decisions import OwnershipTaken
 from events.types.requests import ActivationRequested
 from events.writer import EventWriter
 from tests.support.fleet import MOST, PARTITIONS, Fleet, fleet
-from tests.support.kafka_broker import Broker, shared_broker
-from tests.support.kafka_logs import LEAKS, collect_leaks, kafka_log, wipe
+from tests.support.kafka_broker import Broker
+from tests.support.kafka_logs import LEAKS, kafka_log
 
 pytestmark = [pytest.mark.needs("kafka"), pytest.mark.slow, *LEAKS]
 
@@ -33,15 +32,6 @@ may have. (Averages vary with the brokers' time of append, where a machine is bu
 
 PATIENCE = 30.0
 """Seconds in which a killed member's models must have been decided: its session, and what a busy machine needs."""
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    """With no topics and no groups."""
-    found = shared_broker()
-    wipe(found)
-    yield found
-    collect_leaks()
 
 
 async def begun(made: Fleet, members: int) -> None:

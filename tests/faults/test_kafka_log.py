@@ -6,7 +6,6 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -17,8 +16,8 @@ from events.log import LogUnavailable, Start, Subscription
 from events.names import Topic
 from events.units import Seconds
 from tests.support.events import Teller
-from tests.support.kafka_broker import Broker, shared_broker
-from tests.support.kafka_logs import LEAKS, Collector, collect_leaks, kafka_log, quick_settings, wipe
+from tests.support.kafka_broker import Broker
+from tests.support.kafka_logs import LEAKS, Collector, kafka_log, quick_settings
 from tests.support.stalls import longest_stall, own
 
 pytestmark = [pytest.mark.needs("kafka"), pytest.mark.slow, *LEAKS]
@@ -27,16 +26,6 @@ PHASES, GATEWAYS = str(Topic.PHASES), str(Topic.GATEWAYS)
 
 STALL_MOST = 0.1
 """Seconds: nobody who waits for a token would see it."""
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    """The broker, without topics; running again afterwards, whatever was done to it."""
-    broker = shared_broker()
-    wipe(broker)
-    yield broker
-    broker.revive()
-    collect_leaks()
 
 
 async def append_stubbornly(log: KafkaEventLog, events: list[AnyEnvelope]) -> None:

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from kafka import KafkaAdminClient
 
 from deploy.cli.main import run
 from events.names import TOPIC_KINDS, Topic
-from tests.support.kafka_broker import Broker, shared_broker
-from tests.support.kafka_logs import LEAKS, collect_leaks, wipe
+from tests.support.kafka_broker import Broker
+from tests.support.kafka_logs import LEAKS
 
 KAFKA = [pytest.mark.needs("kafka"), pytest.mark.slow, *LEAKS]
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    """The broker, without topics."""
-    broker = shared_broker()
-    wipe(broker)
-    yield broker
-    collect_leaks()
 
 
 def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, object]]:
