@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import functools
 import http.client
 import re
 import socket
@@ -195,7 +196,7 @@ class HttpChannel:
         self._drop()
         policy, name = self._source.policy, parts.hostname or ""
         made: http.client.HTTPConnection = (
-            http.client.HTTPSConnection(name, parts.port, timeout=policy.connect, context=ssl.create_default_context())
+            http.client.HTTPSConnection(name, parts.port, timeout=policy.connect, context=_tls())
             if parts.scheme == "https"
             else http.client.HTTPConnection(name, parts.port, timeout=policy.connect)
         )
@@ -244,6 +245,12 @@ class _Answer:
         if kind is not None or self._response.length or self._response.will_close:
             self._channel._drop()  # noqa: SLF001 - its own channel
         self._response.close()
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """One for all connections: making it reads all authorities."""
+    return ssl.create_default_context()
 
 
 def shown(url: str) -> str:
