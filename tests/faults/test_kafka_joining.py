@@ -49,7 +49,7 @@ def test_what_is_dealt_is_taken_up(kind: str) -> None:
     admin = KafkaAdminClient(bootstrap_servers=broker.address)
     admin.create_topics([NewTopic(topic, 2, 1)])
     admin.wait_for_topics([topic])
-    consumer = make_worker(settings, "joiners") if kind == "eager" else make_member(settings, "joiners", None)
+    consumer = make_worker(settings, "joiners", "one") if kind == "eager" else make_member(settings, "joiners", None)
     try:
         subscribe(consumer, [topic], [topic], Silent())
         poll_until(consumer, lambda: len(consumer.assignment()) == 2)

@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import NewTopic
 
+from events.adapters.kafka.client import make_worker
 from events.adapters.kafka.log import KafkaEventLog
 from events.adapters.kafka.work_reading import from_text, to_text
 from events.clock import SystemClock
+from events.units import Seconds
 from events.work import Effect, Mark
 from tests.contracts.test_work import GROUP, TOPICS, Worker, answer, answers, request
-from tests.support.kafka_broker import Broker, shared_broker
-from tests.support.kafka_logs import LEAKS, collect_leaks, quick_settings, wipe
+from tests.support.kafka_broker import Broker
+from tests.support.kafka_logs import LEAKS, quick_settings
 
 kafka = [pytest.mark.needs("kafka"), pytest.mark.slow, *LEAKS]
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    """The broker, without topics."""
-    broker = shared_broker()
-    wipe(broker)
-    yield broker
-    broker.revive()
-    collect_leaks()
 
 
 def partitions(worker: Worker) -> dict[str, set[int]]:
@@ -145,3 +137,23 @@ async def test_a_topic_of_others_that_takes_no_copy_stops_nothing(
     assert await asyncio.to_thread(committed, broker, topics[1:]) == {"shop.answers": 2}
     assert "shop.missing" in caplog.text
     assert "shop.small" in caplog.text
+
+
+@pytest.mark.parametrize("_", [pytest.param(None, marks=kafka)])
+async def test_who_has_the_name_of_a_dead_member_goes_on_at_once(broker: Broker, _: None) -> None:
+    """Though its session has not ended: the dead one is never polled, but its client has a thread that beats."""
+    settings = quick_settings(broker, session_timeout=Seconds(30.0))
+    async with KafkaEventLog(settings, SystemClock()) as log:
+        await log.append([request("waiting")])
+        dead = await asyncio.to_thread(make_worker, settings, GROUP, f"{GROUP}/one")
+        dead.subscribe(list(TOPICS))
+        async with asyncio.timeout(30):
+            while len(dead.assignment()) < 6:
+                await asyncio.to_thread(dead.poll, 200)
+        worker = Worker(log.work(TOPICS, GROUP, "one"))
+        async with asyncio.timeout(15):
+            await worker.until(lambda: "waiting" in worker.items and len(worker.held) == 6)
+        await worker.settle("waiting")
+        assert await answers(log) == ["waiting"]
+        await worker.close()
+        await asyncio.to_thread(dead.close, autocommit=False, timeout_ms=1000)

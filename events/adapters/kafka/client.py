@@ -107,9 +107,10 @@ class _Part:
         return None if found is None else found & self._chosen
 
 
-def make_worker(settings: KafkaSettings, group: str) -> KafkaConsumer:
-    """Connect; a member whose partitions have the same numbers in all topics (which the range assignor sees to)."""
-    ranged = {"partition_assignment_strategy": [RangePartitionAssignor]}
+def make_worker(settings: KafkaSettings, group: str, name: str) -> KafkaConsumer:
+    """Connect; a member whose partitions have the same numbers in all topics (which the range assignor sees to). `name`
+    is its client id, by which it is found when it died."""
+    ranged = {"partition_assignment_strategy": [RangePartitionAssignor], "client_id": name}
     return _make(KafkaConsumer, settings.grouping(group) | ranged)
 
 

@@ -35,8 +35,9 @@ class KafkaWork:
         """Called once when it is closed."""
         worked = {topic: partitions[topic] for topic in topics}
         group, member = names
-        self._writer = WorkWriter(settings, admin, (group, f"{group}/{member}"), partitions, self._standing)
-        self._member = WorkMember(settings, group, worked, self._from_thread, self._writer.begin())
+        named = (group, f"{group}/{member}")
+        self._writer = WorkWriter(settings, admin, named, partitions, self._standing)
+        self._member = WorkMember(settings, named, worked, self._from_thread, self._writer.begin())
         self._member.start()
         asyncio.wrap_future(self._member.ended).add_done_callback(self._ended)
 

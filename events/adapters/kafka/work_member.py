@@ -87,11 +87,11 @@ class WorkMember:
     """Started once. `hold` and `stop` are called by the loop; `deliver` is called in the thread."""
 
     def __init__(
-        self, settings: KafkaSettings, group: str, partitions: Mapping[str, int],
+        self, settings: KafkaSettings, names: tuple[str, str], partitions: Mapping[str, int],
         deliver: Callable[[WorkBatch], None], begun: Future[None],
     ) -> None:  # fmt: skip
         self._settings = settings
-        self._group = group
+        self._group, self._name = names
         self._begun = begun
         self._partitions = partitions
         self._deliver = deliver
@@ -169,7 +169,7 @@ class WorkMember:
 
     def _session(self) -> None:
         listener = _Listener()
-        consumer = self._consumer = make_worker(self._settings, self._group)
+        consumer = self._consumer = make_worker(self._settings, self._group, self._name)
         generation, stable_at = -1, self._clock.now()
         had: set[Place] = set()
         self._kept.clear()

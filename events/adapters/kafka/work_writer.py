@@ -18,6 +18,7 @@ from kafka import KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.errors import KafkaError
 
 from events.adapters.kafka.client import Admin, make_transactional, passes, told
+from events.adapters.kafka.predecessors import dismiss
 from events.adapters.kafka.settings import KafkaSettings
 from events.adapters.kafka.wire import Outgoing, outgoing
 from events.adapters.kafka.work_copies import Copies
@@ -60,7 +61,7 @@ class WorkWriter:
         """Whether an earlier transaction may have been committed without our knowing."""
 
     def begin(self) -> Future[None]:
-        """End what an earlier process of our name left open."""
+        """End what an earlier process of our name left open, and its membership."""
         return self._thread.submit(self._begin)
 
     def settle(self, effects: Mapping[Place, Effect]) -> Future[frozenset[Place]]:
@@ -94,6 +95,15 @@ class WorkWriter:
                 if self._clock.now() >= ends_at:
                     raise LogUnavailable(told(self._settings, error)) from error
                 wait = min(wait * 2, LONGEST_WAIT)
+        try:
+            left = self._admin.submit(
+                lambda client: dismiss(client, self._group, self._name), self._settings.request_timeout
+            ).result()
+        except LogUnavailable as error:  # its session ends in any case
+            logger.info("nobody was taken out of %s: %s", self._group, error)
+        else:
+            if left:
+                logger.info("%s was left in %s by a process that died", self._name, self._group)
 
     def _settle(self, effects: Mapping[Place, Effect], records: Mapping[Place, list[Outgoing]]) -> frozenset[Place]:
         ends_at, wait = self._clock.now() + self._settings.append_timeout, FIRST_WAIT
