@@ -68,8 +68,11 @@ def _look(
         raise click.UsageError("Topics are Kafka's; give --events kafka://HOST:PORT or set RELUME_EVENTS.")
     try:
         return work(settings, url.servers)
-    except (EventLogError, SettingsRefused) as error:
+    except SettingsRefused as error:
         raise Refused("the topics could not be looked at", why=str(error)) from error
+    except EventLogError as error:
+        remedy = "do the brokers run, is --events right, and does --kafka-security say how they want to be spoken to?"
+        raise Refused("the topics could not be looked at", why=str(error), remedy=remedy) from error
 
 
 def _show(state: looking.TopicsState, output: str) -> int:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+_HOST_PORT: Final = re.compile(r"(?:[^\s:]+|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})")
 
 
 class PeerFields(BaseSettings):
@@ -15,9 +18,9 @@ class PeerFields(BaseSettings):
 
     model_config = SettingsConfigDict(use_attribute_docstrings=True)
 
-    peer_address: str = Field(default="", pattern=r"^$|^[^\s:]+:[0-9]{1,5}$|^\[[0-9a-fA-F:.]+\]:[0-9]{1,5}$")
+    peer_address: str = ""
     """HOST:PORT at which other gateways reach this one; port 0: any free one. Empty: there is no other gateway."""
-    peer_listen: str = Field(default="", pattern=r"^$|^[^\s:]+:[0-9]{1,5}$|^\[[0-9a-fA-F:.]+\]:[0-9]{1,5}$")
+    peer_listen: str = ""
     """HOST:PORT that their calls are taken at. Default: peer_address."""
     peer_secret_file: Path | None = None
     """A file with a secret that all gateways share."""
@@ -27,6 +30,14 @@ class PeerFields(BaseSettings):
     """This gateway's certificate chain (PEM), for calls that it makes and takes."""
     peer_tls_key: Path | None = None
     """Its private key (PEM)."""
+
+    @field_validator("peer_address", "peer_listen")
+    @classmethod
+    def _host_and_port(cls, text: str) -> str:
+        found = _HOST_PORT.fullmatch(text)
+        if text and (found is None or int(found[1]) > 65535):
+            raise ValueError("it is no HOST:PORT; write such as 10.0.0.1:8082 or [::1]:8082")
+        return text
 
     @field_validator("peer_secret_file", "peer_tls_ca", "peer_tls_cert", "peer_tls_key")
     @classmethod

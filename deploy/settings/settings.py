@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
@@ -26,6 +27,8 @@ from events.spec import Duration, Quantity
 from events.units import Seconds
 
 ENV_PREFIX = "RELUME_"
+
+_TOPIC: Final = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,249}")  # what Kafka takes as a topic's name
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 
@@ -136,6 +139,16 @@ class Settings(PeerFields, KafkaFields):
     def _known_log(cls, text: str) -> str:
         if text:
             parse_events_url(text)
+        return text
+
+    @field_validator("inference_reply_topics")
+    @classmethod
+    def _topics_of_others(cls, text: str) -> str:
+        for topic in filter(None, (one.strip() for one in text.split(","))):
+            if not _TOPIC.fullmatch(topic):
+                raise ValueError(f"{topic!r} is no name of a topic; write letters, digits and ._- , 249 at most")
+            if topic.startswith("relume."):
+                raise ValueError(f"{topic!r} is one of ours, where copies would be taken for events; name one of yours")
         return text
 
     @field_validator("gateway_tls_cert", "gateway_tls_key", "admin_tls_cert", "admin_tls_key", "admin_token_file",

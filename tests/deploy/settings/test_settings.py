@@ -132,7 +132,10 @@ def test_a_token_for_kafka(file: str) -> None:
         ({"admin_token_file": "/none.pem"}, "there is no file /none.pem"),
         ({"admin_host": "0.0.0.0"}, "can be reached from outside, and whoever can apply a model can run commands"),
         ({"admin_host": "example.org"}, "give admin_token_file or admin_client_ca, or bind it to 127.0.0.1"),
-        ({"peer_address": "nowhere"}, "peer_address"),
+        ({"peer_address": "nowhere"}, "is 'nowhere': it is no HOST:PORT; write such as 10.0.0.1:8082"),
+        ({"peer_listen": "0.0.0.0:70000"}, "peer_listen (--peer-listen or RELUME_PEER_LISTEN) is '0.0.0.0:70000'"),
+        ({"inference_reply_topics": "answers, a b"}, "'a b' is no name of a topic; write letters, digits"),
+        ({"inference_reply_topics": "relume.models"}, "'relume.models' is one of ours"),
         (
             {"peer_address": "10.0.0.1:8082"},
             "can be reached from outside, and who calls there can take slots; give peer",
