@@ -15,6 +15,7 @@ from pydantic import JsonValue
 
 from autoscaler.codec import read_memory, read_policy, read_snapshot
 from autoscaler.core.forecast.following import held, outlook
+from autoscaler.core.forecast.hold import LEVELS
 from autoscaler.core.model import Memory, Reason, Snapshot
 from autoscaler.core.policy import ScalingPolicy
 from autoscaler.outcome import after_sentences, outcome_facts
@@ -232,7 +233,9 @@ def _forecast(told: _Told) -> str:
     if forecast is None or cost is None:
         return "A forecast asked for it."
     chances = outlook(forecast.past).chances()
-    known = ", ".join(f"{100 * chance:.0f} % for {replicas(level)}" for level, chance in enumerate(chances[:3], 1))
+    known = ", ".join(
+        f"{100 * chance:.0f} % for {replicas(level)}" for level, chance in zip(LEVELS[:3], chances, strict=False)
+    )
     return (
         f"A cold start is worth {span(cost)} of an idle replica, and the chance of being needed until "
         f"{clock_time(forecast.ends_at)} is {known}: {replicas(held(forecast, cost))} "

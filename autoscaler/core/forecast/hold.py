@@ -23,9 +23,9 @@ from events.units import Seconds
 GRAIN: Final = Seconds(60.0)
 """The grain of time that the prior was learned with."""
 
-LEVELS_MOST: Final = 8
-"""Replicas at once that are forecast one by one. Beyond them, what the last grain needed is held as long as the last of
-these is."""
+LEVELS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+"""Replicas at once that are forecast: one by one up to eight, and coarser beyond. Between two of these, and beyond the
+last, what the last grain needed is held as long as the lower one is."""
 
 
 @value
@@ -45,7 +45,7 @@ class Level:
 class Past:
     """What is remembered of a model: `grains` known, `needed` in the last and in the one before, and its levels.
 
-    The last level is one that was never needed (unless `LEVELS_MOST` were); it stands for all above it, since their
+    The last level is one that was never needed (unless all of `LEVELS` were); it stands for all above it, since their
     histories are the same. About 1.3 kB a level as JSON.
     """
 
@@ -72,7 +72,7 @@ class Outlook:
 
     def __init__(self, past: Past) -> None:
         self._past = past
-        self._said = [_say(past, level, one) for level, one in enumerate(past.levels, 1)]
+        self._said = [_say(past, at, one) for at, one in enumerate(past.levels)]
 
     @property
     def past(self) -> Past:
@@ -80,24 +80,27 @@ class Outlook:
         return self._past
 
     def chances(self) -> list[float]:
-        """How likely at least 1, 2, … replicas are needed at once: up to one more than ever were, and `LEVELS_MOST`."""
+        """How likely at least so many are needed at once, for each of `LEVELS` up to the first that never was."""
         return [one.chance for one in self._said]
 
     def hold(self, cold_start_cost: Seconds) -> int:
         """Replicas to hold. `cold_start_cost`: what a cold start is worth, in seconds of one idle replica."""
         least = GRAIN / (cold_start_cost + GRAIN / 2)
-        held = 0
-        while held < len(self._said) and self._said[held].chance > least:
-            held += 1
-        return max(held, self._past.needed) if held == LEVELS_MOST else held
+        levels = 0
+        while levels < len(self._said) and self._said[levels].chance > least:
+            levels += 1
+        if not levels:
+            return 0
+        below_next = self._past.needed if levels == len(LEVELS) else min(self._past.needed, LEVELS[levels] - 1)
+        return max(LEVELS[levels - 1], below_next)
 
     def after(self, needed: int) -> Past:
         """What is remembered once the grain has ended: `needed` is the most replicas at once."""
         past = self._past
-        levels = [_learned(one, needed >= level) for level, one in enumerate(self._said, 1)]
-        while len(levels) < LEVELS_MOST and needed >= len(levels):
-            level = len(levels) + 1
-            levels.append(_learned(_say(past, level, past.levels[-1]), needed >= level))
+        levels = [_learned(one, needed >= level) for level, one in zip(LEVELS, self._said, strict=False)]
+        while len(levels) < len(LEVELS) and needed >= LEVELS[len(levels) - 1]:
+            at = len(levels)
+            levels.append(_learned(_say(past, at, past.levels[-1]), needed >= LEVELS[at]))
         return Past(
             grains=min(past.grains + 1, GRAINS_MOST),
             needed=needed,
@@ -106,9 +109,10 @@ class Outlook:
         )
 
 
-def _say(past: Past, level: int, known: Level) -> _Said:
-    bits = int(known.bits, 16)
-    below = past.grains > 0 and past.needed >= level - 1
+def _say(past: Past, at: int, known: Level) -> _Said:
+    """Of the level at this place in `LEVELS`."""
+    bits, level = int(known.bits, 16), LEVELS[at]
+    below = past.grains > 0 and past.needed >= (LEVELS[at - 1] if at else 0)
     found = features(bits, past.grains, level, Around(below, past.needed > level, past.needed_before > level))
     seen, learned = normal(found), _read(known)
     return _Said(bits, seen, found.case, chance(seen, found.case, learned), learned)

@@ -92,10 +92,15 @@ class _Case:
             self._foresee(policy.cold_start_cost, since)
 
     def _foresee(self, cold_start_cost: Seconds, since: float | None) -> None:
-        """What is worth holding, in place of the keep-alive. What was needed in this grain stays to its end."""
+        """What is worth holding, in place of the keep-alive. What was needed in this grain stays to its end.
+
+        Of a model that nobody has asked for yet nothing is held, though the forecast does not rule it out: it may have
+        been declared for tomorrow.
+        """
         needed = max(self.for_level, _up(self.demand.signal, EPSILON))
         self.forecast = follow(self.snapshot.memory.forecast, needed, self.last_busy_at, self.now)
-        self.worth = min(held(self.forecast, cold_start_cost), self.policy.max_replicas)
+        if self.last_busy_at is not None:
+            self.worth = min(held(self.forecast, cold_start_cost), self.policy.max_replicas)
         self.base = max(self.base, self.worth)
         busy = since is not None and since >= begins_at(self.forecast)
         self.idle_at = Instant(self.forecast.ends_at) if busy else self.now

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.core.forecast.hold import GRAIN, LEVELS_MOST, Level, Outlook, Past
+from autoscaler.core.forecast.hold import GRAIN, LEVELS, Level, Outlook, Past
 from events.units import Seconds
 
-needs = st.lists(st.integers(0, LEVELS_MOST + 3), max_size=40)
+needs = st.lists(st.integers(0, 14), max_size=40)
 
 
 def after(needed: list[int]) -> Outlook:
@@ -49,9 +49,10 @@ def test_a_cold_start_that_costs_half_a_grain_is_never_avoided() -> None:
     assert after([2] * 100).hold(Seconds(GRAIN / 2)) == 0
 
 
-def test_beyond_the_levels_the_last_grain_counts() -> None:
-    """What was needed last stays, as long as the highest level does."""
-    assert after([40] * 30).hold(Seconds(1200.0)) == 40
+@pytest.mark.parametrize("needed", [1, 8, 9, 11, 12, 40, 1000])
+def test_between_and_beyond_the_levels_the_last_grain_counts(needed: int) -> None:
+    """What was needed last stays, as long as the level below it does."""
+    assert after([needed] * 30).hold(Seconds(600.0)) == needed
 
 
 @settings(max_examples=30)
@@ -67,7 +68,7 @@ def test_a_dearer_cold_start_never_holds_less(needed: list[int], one: float, oth
 def test_chances_are_chances_of_every_level_so_far_and_one_more(needed: list[int]) -> None:
     """Between nought and one."""
     chances = after(needed).chances()
-    assert len(chances) == min(LEVELS_MOST, 1 + max(needed, default=0))
+    assert len(chances) == 1 + sum(level <= max(needed, default=0) for level in LEVELS)
     assert all(0 < chance < 1 for chance in chances)
 
 
