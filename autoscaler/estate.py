@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from autoscaler.core.agenda import Agenda
-from autoscaler.core.gateways import Gateways
+from autoscaler.core.gateways import GATEWAYS_KEPT, Gateways
 from autoscaler.core.view import ModelView
 from autoscaler.fold import NAME_MOST, Fold
 from autoscaler.reading_back import PastReader
@@ -26,6 +26,10 @@ that has requests, so that all levels of now are in it."""
 HEARD: Final = Seconds(2.0)
 """A beat, or that the log has gone on, proves something about a gateway only after so long by our own clock: windows
 that it sent meanwhile stand in another topic, and a process that stood still reads its topics in any order."""
+
+HEARD_MOST: Final = 4 * GATEWAYS_KEPT
+"""What is remembered of them at most: twice what so many gateways as are kept say meanwhile. Of more the oldest is left
+out, which the next beat says again."""
 
 MARK: Final = Seconds(0.5)
 """How exactly it is remembered when the log had gone on how far."""
@@ -75,7 +79,7 @@ class Estate:
         self._agenda = agenda
         self._tick = tick
         self._unreadable = self._refused = 0
-        self._heard: deque[_Heard] = deque()
+        self._heard: deque[_Heard] = deque(maxlen=HEARD_MOST)
         """What will prove something, in the order in which it was read."""
         self._marked = Instant(0.0)
 

@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, Final
 
 from pydantic.json_schema import models_json_schema
@@ -17,8 +15,9 @@ from ruamel.yaml import YAML
 
 from deploy.api.routes import CLOUDEVENT, CLOUDEVENTS, JSON, NDJSON, ROUTES, SSE, Answer, Body, Parameter, Route
 from deploy.api.shapes import Problem, Shape
+from deploy.generated import ROOT, write_or_check
 
-FILE: Final = Path(__file__).parents[2] / "docs" / "reference" / "openapi.yaml"
+FILE: Final = ROOT / "docs" / "reference" / "openapi.yaml"
 
 PROBLEM: Final = "application/problem+json"
 
@@ -162,18 +161,7 @@ def _schemas() -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> int:
     """``--write`` or ``--check``; exit status 1 when --check finds a stale file."""
-    parser = argparse.ArgumentParser(prog="python -m deploy.api.openapi", description=__doc__)
-    choice = parser.add_mutually_exclusive_group(required=True)
-    choice.add_argument("--write", action="store_true", help="write docs/reference/openapi.yaml")
-    choice.add_argument("--check", action="store_true", help="fail when docs/reference/openapi.yaml is out of date")
-    if parser.parse_args(arguments).write:
-        FILE.parent.mkdir(parents=True, exist_ok=True)
-        FILE.write_text(text(), encoding="utf-8")
-        return 0
-    if FILE.exists() and FILE.read_text(encoding="utf-8") == text():
-        return 0
-    sys.stderr.write("docs/reference/openapi.yaml is out of date; run python -m deploy.api.openapi --write\n")
-    return 1
+    return write_or_check("deploy.api.openapi", FILE, text(), arguments)
 
 
 if __name__ == "__main__":

@@ -5,19 +5,18 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import click
 
 from deploy.cli.commands import ExampleCommand, LazyGroup
 from deploy.cli.main import cli
+from deploy.generated import ROOT, write_or_check
 
-FILE: Final = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+FILE: Final = ROOT / "docs" / "reference" / "cli.md"
 
 HEAD: Final = """# The command line
 
@@ -90,18 +89,7 @@ def _row(parameter: click.Parameter, context: click.Context) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """``--write`` or ``--check``; exit status 1 when --check finds a stale file."""
-    parser = argparse.ArgumentParser(prog="python -m deploy.cli.reference", description=__doc__)
-    choice = parser.add_mutually_exclusive_group(required=True)
-    choice.add_argument("--write", action="store_true", help="write docs/reference/cli.md")
-    choice.add_argument("--check", action="store_true", help="fail when docs/reference/cli.md is out of date")
-    if parser.parse_args(arguments).write:
-        FILE.parent.mkdir(parents=True, exist_ok=True)
-        FILE.write_text(reference(), encoding="utf-8")
-        return 0
-    if FILE.exists() and FILE.read_text(encoding="utf-8") == reference():
-        return 0
-    sys.stderr.write("docs/reference/cli.md is out of date; run python -m deploy.cli.reference --write\n")
-    return 1
+    return write_or_check("deploy.cli.reference", FILE, reference(), arguments)
 
 
 if __name__ == "__main__":

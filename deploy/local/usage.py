@@ -28,7 +28,6 @@ class TreeUse:
 
     cpu_seconds: Seconds
     memory_bytes: int
-    processes: int
 
 
 class _Process(NamedTuple):
@@ -91,7 +90,7 @@ def _processes() -> Iterator[_Process]:
 
 
 def _add_up(tree: Iterable[_Process]) -> TreeUse:
-    cpu, private, shared, count = 0.0, 0, 0, 0
+    cpu, private, shared = 0.0, 0, 0
     for process in tree:
         try:
             own, common = _memory(process.pid)
@@ -100,8 +99,7 @@ def _add_up(tree: Iterable[_Process]) -> TreeUse:
         cpu += process.cpu_seconds
         private += own
         shared = max(shared, common)
-        count += 1
-    return TreeUse(cpu_seconds=Seconds(cpu), memory_bytes=private + shared, processes=count)
+    return TreeUse(cpu_seconds=Seconds(cpu), memory_bytes=private + shared)
 
 
 def _memory(pid: int) -> tuple[int, int]:

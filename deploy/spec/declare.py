@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from deploy.spec.check import check
 from deploy.spec.model import API_VERSION, Model
-from deploy.spec.problem import SpecProblem, SpecRefused
+from deploy.spec.problem import SpecProblem
 from events.types.models import ModelDeclared, Override
 
 REVISED_BY: Final = ("engine", "weights", "resources", "slots")
@@ -76,12 +76,6 @@ def alias_problems(model: Model, others: Iterable[ModelDeclared]) -> list[SpecPr
                 remedy = f"choose another name, or remove the alias from {other.model}"
                 problems.append(SpecProblem("metadata.name", taken, rule, remedy))
     return problems
-
-
-def refuse_taken_names(model: Model, others: Iterable[ModelDeclared]) -> None:
-    """Raise SpecRefused if the model's name or one of its aliases belongs to another model."""
-    if problems := alias_problems(model, others):
-        raise SpecRefused(problems)
 
 
 def aliases_of(declared: ModelDeclared) -> tuple[str, ...]:

@@ -192,5 +192,4 @@ def test_trees_are_measured(tmp_path: Path) -> None:
         child.communicate(b"\n")
     assert 32 << 20 <= use.memory_bytes < 60 << 20
     assert use.cpu_seconds > 0
-    assert use.processes >= 1
     assert measure_trees([child.pid]) == {}
