@@ -39,6 +39,8 @@ class Settler:
         self._do = do
         self._queue: WorkQueue | None = None
         self._pending: deque[Settlement] = deque()
+        self._writing = 0
+        """Settlements of the transaction that is under way."""
         self._bell = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -63,7 +65,8 @@ class Settler:
             async with asyncio.timeout(within):
                 await self._idle.wait()
         except TimeoutError:
-            logger.warning("%d outcomes were not written; their requests are run again", len(self._pending))
+            left = len(self._pending) + self._writing
+            logger.warning("%d outcomes were not written; their requests are run again", left)
 
     async def run(self) -> None:
         """Write until the log is closed."""
@@ -75,6 +78,7 @@ class Settler:
                     await self._settle(self._next())
                 except LogClosed:
                     await self._clock.sleep_until(Instant(self._clock.now() + AGAIN))
+            self._writing = 0
             self._idle.set()
 
     def _next(self) -> list[Settlement]:
@@ -84,6 +88,7 @@ class Settler:
             one = self._pending.popleft()
             batch.append(one)
             size += _size(one)
+        self._writing = len(batch)
         return batch
 
     async def _settle(self, batch: list[Settlement]) -> None:
