@@ -27,5 +27,8 @@ BENCHMARKS = {
     "inference": About("bench.inference", "an asynchronous request end to end, beside the same by HTTP"),
     "planning": About("bench.planning", "a plan among 1,000 and 10,000 GPUs; how full the published cluster gets"),
     "sharing": About("bench.sharing", "leases of a remote slot authority; how long a hand-over takes"),
+    "weights": About(
+        "bench.weights", "weights fetched and verified beside curl and sha256; a hit; last byte to usable"
+    ),
     "log": About("bench.eventlog", "the SQLite event log beside plain sqlite3"),
 }

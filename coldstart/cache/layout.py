@@ -12,7 +12,9 @@ import hashlib
 import os
 import secrets
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 FOLDERS = ("blobs/sha256", "partial", "manifests", "snapshots", "uses", "pins", "heat", "quarantine", "trash")
 
@@ -76,13 +78,28 @@ def delete(path: Path) -> None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace a small file: the old content or the new, never half."""
+    """Replace a small file and sync it: the old content or the new, never half, also after a power cut."""
+    with _replacing(path) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_soon(path: Path, content: bytes) -> None:
+    """Replace a small file without waiting for the disk: after a power cut it may be empty, never half otherwise.
+
+    To sync even a small file waits for all that was written before it (ext4's ordered mode).
+    """
+    with _replacing(path) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
     scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with scratch.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+            yield file
         scratch.replace(path)
     except BaseException:
         scratch.unlink(missing_ok=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import orjson
 
-from coldstart.cache.layout import Layout, write_whole
+from coldstart.cache.layout import Layout, write_soon, write_whole
 from coldstart.core.cache.content import Manifest, check_digest
 from events.units import Bytes, Instant, Seconds
 
@@ -31,8 +31,9 @@ def read_manifest(path: Path) -> Manifest | None:
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
-    """With it, the weights are there."""
-    write_whole(path, orjson.dumps(dataclasses.asdict(manifest), option=orjson.OPT_INDENT_2))
+    """With it, the weights are there. One that says "synced" is synced itself; others are lost whole in a power cut."""
+    write = write_whole if manifest.synced else write_soon
+    write(path, orjson.dumps(dataclasses.asdict(manifest), option=orjson.OPT_INDENT_2))
 
 
 def manifests(layout: Layout) -> Iterator[tuple[Path, Manifest]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from events.units import Bytes, Seconds, format_duration, format_quantity
+from events.units import Bytes, Seconds, format_quantity
 
 
 class CacheError(Exception):
@@ -122,10 +122,8 @@ class FolderTaken(CacheError):
 
     remedy = "wait for it to end, or give another --data-dir"
 
-    def __init__(self, folder: str, pid: int | None, waited: Seconds = Seconds(0.0)) -> None:
-        holder = "another process" if pid is None else f"process {pid}"
-        after = f" (waited {format_duration(waited)})" if waited else ""
-        super().__init__(f"{folder} is written by {holder}{after}")
+    def __init__(self, folder: str, pid: int | None) -> None:
+        super().__init__(f"{folder} is written by {'another process' if pid is None else f'process {pid}'}")
         self.pid = pid
 
 
