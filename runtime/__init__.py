@@ -1,1 +1,1 @@
-"""Slots and the slot authority, the gateway, engines."""
+"""Slots and slot authorities, the desk, the gateway, asynchronous inference, engines."""

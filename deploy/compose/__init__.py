@@ -1,1 +1,1 @@
-"""Wires the roles into one process."""
+"""Wires the roles into processes: all in one, or each in its own."""

@@ -1,1 +1,1 @@
-"""Event logs: memory and SQLite. Only deploy and tests import these."""
+"""Event logs: in memory, on SQLite, on Kafka. Only deploy and tests import these."""

@@ -1,1 +1,1 @@
-"""The event log on Apache Kafka: `log.KafkaEventLog`."""
+"""The event log on Apache Kafka: `log.KafkaEventLog`, and work on it."""
