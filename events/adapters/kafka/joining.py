@@ -4,7 +4,8 @@ The leader of a group joins anew when the partitions that it knows of are not th
 note down that it wants to: it compares. The comparison comes out equal as soon as the leader has dealt again, which is
 in the middle of that join. If the poll that began the join ends before that, the next one finds nothing to wait for,
 and the assignment, which comes a moment later, is taken up by nobody. The member then stands in "rebalancing" for ever:
-no heartbeats (so the brokers drop it when its session ends), no records, and a poll that spins.
+no heartbeats (so the brokers drop it when its session ends), no records, and a poll that spins. (The Java client noted
+nothing down either, until KAFKA-9815.)
 
 It happens to nearly every member that starts and whose polls are short: the first assignment may be dealt before the
 first news of the partitions is looked at. So `subscribe` waits for them, and `joining` sees to it that a join that has
