@@ -125,8 +125,15 @@ def _beside(path: Path, kind: str, column: str) -> dict[str, float]:
 def _table(path: Path) -> tuple[list[str], list[list[str]]]:
     with _text(path) as file:
         table = csv.reader(file)
-        header = next(table, [])
-        return header, [row for row in table if row]
+        header, rows = next(table, []), []
+        for row in table:
+            if row and len(row) != len(header):
+                raise BadTrace(f"{path}, line {table.line_num}: {len(row)} cells under {len(header)} headings")
+            if row:
+                rows.append(row)
+    if header and not rows:
+        raise BadTrace(f"{path}: there are headings, and nothing below them")
+    return header, rows
 
 
 def _column(header: Sequence[str], title: str, path: Path) -> int:

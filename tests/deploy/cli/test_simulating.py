@@ -106,6 +106,23 @@ def test_another_format_is_refused(relume: Relume, femux: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no column 'HashApp'"),
+        ("HashApp,AverageMemUsage_MB,m1\n", "nothing below"),
+        ("HashApp,AverageMemUsage_MB,m1,m2\na,5,1\n", "line 2: 3 cells under 4 headings"),
+        ("HashApp,AverageMemUsage_MB,m1\na,5,many\n", "'many'"),
+    ],
+)
+def test_a_broken_trace_is_refused(relume: Relume, tmp_path: Path, text: str, said: str) -> None:
+    """Exit code 1, and where it is broken."""
+    (tmp_path / "t.csv").write_text(text)
+    ran = relume("simulate", "--trace", str(tmp_path / "t.csv"), "--format", "femux", "--policy", "kpa")
+    assert (ran.code, ran.out) == (1, "")
+    assert said in ran.err
+
+
+@pytest.mark.parametrize(
     ("body", "said"),
     [
         ("raise ValueError('lost')", "raised ValueError after 0 grains: lost"),
