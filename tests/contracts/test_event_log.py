@@ -13,7 +13,7 @@ from events.adapters.kafka.log import KafkaEventLog
 from events.adapters.kafka.settings import KafkaSettings
 from events.adapters.memory import MemoryEventLog
 from events.adapters.sqlite import SqliteEventLog, SqliteSettings
-from events.clock import SimulatedClock, SystemClock
+from events.clock import Clock
 from events.codec import BinaryEvent, Ignored, Rejected, Unencodable, encode_structured
 from events.dead_letters import dead_letters
 from events.envelope import AnyEnvelope, Envelope
@@ -21,7 +21,7 @@ from events.log import EventLog, LogClosed, LogStats, Position, Query, Record, S
 from events.names import Topic
 from events.partitions import partition_of
 from events.types.letters import EventRejected
-from events.units import Instant, Seconds
+from events.units import Seconds
 from tests.support.events import (
     PATIENCE,
     Teller,
@@ -34,6 +34,7 @@ from tests.support.events import (
 )
 from tests.support.kafka_broker import shared_broker
 from tests.support.kafka_logs import wipe
+from tests.support.log_clocks import BrokersClock, SteppedClock
 
 PHASES, GATEWAYS = str(Topic.PHASES), str(Topic.GATEWAYS)
 
@@ -49,28 +50,6 @@ class Log(EventLog, Protocol):
 
 Factory = Callable[..., Awaitable[Log]]
 KAFKA = pytest.param("kafka", marks=[pytest.mark.needs("kafka"), pytest.mark.slow])
-
-
-class SteppedClock(SimulatedClock):
-    """A clock that does what `Clock` forbids."""
-
-    def step(self, seconds: float) -> None:
-        self._now += seconds
-
-    async def tick(self) -> None:
-        """Let a second pass."""
-        self.set(self.now() + 1)
-
-
-class BrokersClock(SteppedClock):
-    """The time of append is the broker's: what is stepped here must not matter."""
-
-    def now(self) -> Instant:
-        return Instant(round(SystemClock().now(), 6))  # what the wire carries
-
-    async def tick(self) -> None:
-        """Let enough of real time pass that the broker, which counts milliseconds, has seen it."""
-        await asyncio.sleep(0.02)
 
 
 @pytest.fixture(params=["memory", "sqlite", KAFKA])
@@ -121,7 +100,7 @@ async def log(logs: Factory) -> Log:
 
 
 @pytest.fixture
-def tell(clock: SimulatedClock) -> Teller:
+def tell(clock: Clock) -> Teller:
     return Teller(clock)
 
 
