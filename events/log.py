@@ -105,7 +105,7 @@ class Subscription(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a subscription without a committed offset begins.
+    """Where a subscription without a committed offset begins. Raises ValueError for `time` without a time.
 
     `newest_per_key`: first the newest value of each key, then all that follows (how states are followed).
     """
@@ -115,6 +115,10 @@ class Start:
     partitions: tuple[int, ...] | None = None
     """Only these of each topic; None: all. Without a group, more may be added and some dropped later. In a group these
     alone are shared out: all members must give the same."""
+
+    def __post_init__(self) -> None:
+        if self.at == "time" and self.time is None:
+            raise ValueError("Start(at='time') needs a time")
 
 
 class EventLog(Protocol):

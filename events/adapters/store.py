@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from events.log import Record
+from events.log import Position, Record
 from events.units import Instant
 
 Place = tuple[str, int]
@@ -39,3 +39,13 @@ class Store(Protocol):
 
     async def commit(self, group: str, offsets: Mapping[Place, int]) -> None:
         """Let the group go on at `offsets`; an offset never moves back. Returns when durable."""
+
+
+def offsets_after(positions: Iterable[Position], held: Container[Place]) -> dict[Place, int]:
+    """The offsets to commit once these are done: of the next record, by place. Of places not held none."""
+    offsets: dict[Place, int] = {}
+    for position in positions:
+        place = (position.topic, position.partition)
+        if place in held:
+            offsets[place] = max(offsets.get(place, 0), position.offset + 1)
+    return offsets

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from events.adapters.store import Chunk, Place, Store
+from events.adapters.store import Chunk, Place, Store, offsets_after
 from events.log import Batch, LogClosed, Position, Record, Start
 
 BATCH = 512
@@ -48,8 +48,6 @@ class LocalSubscription:
     def __init__(
         self, board: Switchboard, store: Store, topics: tuple[str, ...], start: Start, group: str | None
     ) -> None:
-        if start.at == "time" and start.time is None:
-            raise ValueError("Start(at='time') needs a time")
         self.topics = topics
         self.group = group
         self._board = board
@@ -125,8 +123,6 @@ class LocalSubscription:
     def add(self, start: Start) -> None:
         """See the port."""
         self._check_chosen()
-        if start.at == "time" and start.time is None:
-            raise ValueError("Start(at='time') needs a time")
         self.assign(((topic, partition) for topic in self.topics for partition in start.partitions or ()), start)
 
     def drop(self, partitions: Collection[int]) -> None:
@@ -153,11 +149,7 @@ class LocalSubscription:
             raise ValueError("only subscriptions with a group commit")
         if self._closed:
             raise LogClosed("the subscription is closed")
-        offsets: dict[Place, int] = {}
-        for position in positions:
-            place = (position.topic, position.partition)
-            if place in self._readings:
-                offsets[place] = max(offsets.get(place, 0), position.offset + 1)
+        offsets = offsets_after(positions, self._readings)
         if offsets:
             await self._store.commit(self.group, offsets)
 

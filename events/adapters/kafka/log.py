@@ -154,8 +154,6 @@ class KafkaEventLog(OpenedLog):
     def subscribe(self, topics: Sequence[str], start: Start, group: str | None = None) -> Subscription:
         """See the port. A topic that does not exist never gives anything."""
         self._check_open()
-        if start.at == "time" and start.time is None:
-            raise ValueError("Start(at='time') needs a time")
         plan = Plan(tuple(dict.fromkeys(map(str, topics))), self._partitions, start, group)
         return self._follow(plan, Reading(self._partitions, self._count_repeated))
 

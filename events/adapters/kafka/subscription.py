@@ -12,7 +12,7 @@ from typing import Final
 from events.adapters.kafka.chosen import ChosenFollower
 from events.adapters.kafka.follower import Delivery, Follower
 from events.adapters.kafka.member import Member
-from events.adapters.store import Place
+from events.adapters.store import Place, offsets_after
 from events.log import Batch, LogClosed, Position, Record, Start
 
 logger = logging.getLogger(__name__)
@@ -62,8 +62,6 @@ class KafkaSubscription:
 
     def add(self, start: Start) -> None:
         """See the port."""
-        if start.at == "time" and start.time is None:
-            raise ValueError("Start(at='time') needs a time")
         self._chosen().add(start)
 
     def drop(self, partitions: Collection[int]) -> None:
@@ -81,11 +79,7 @@ class KafkaSubscription:
         if self._closed:
             raise LogClosed("the subscription is closed")
         assert isinstance(self._follower, Member)
-        offsets: dict[Place, int] = {}
-        for position in positions:
-            place = (position.topic, position.partition)
-            if place in self._held:
-                offsets[place] = max(offsets.get(place, 0), position.offset + 1)
+        offsets = offsets_after(positions, self._held)
         if offsets:
             await asyncio.wrap_future(self._follower.commit(offsets))
 
