@@ -304,18 +304,20 @@ async def test_the_board_follows_again_after_the_log_failed(admin: Admin, monkey
 
 async def test_who_leaves_while_applying_loses_nothing(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
     """An apply whose asker has gone is finished: log and board agree afterwards."""
-    append, release = admin.log.append, asyncio.Event()
+    append, begun, release = admin.log.append, asyncio.Event(), asyncio.Event()
 
     async def slow(events: Sequence[AnyEnvelope]) -> tuple[Position, ...]:
+        begun.set()
         await release.wait()
         return await append(events)
 
     monkeypatch.setattr(admin.log, "append", slow)
     asking = asyncio.create_task(admin.apply())
-    await asyncio.sleep(0.1)
+    async with asyncio.timeout(20):
+        await begun.wait()
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.05)  # the server may see that nobody waits; what is shown does not hang on it
     release.set()
     _, again = await admin.apply()
     assert again["items"][0]["action"] == "unchanged"
