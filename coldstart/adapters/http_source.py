@@ -13,6 +13,7 @@ import http.client
 import re
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
@@ -85,11 +86,11 @@ class HttpChannel:
         self._source = source
         self._connection: http.client.HTTPConnection | None = None
         self._host = ""
-        self._closed = False
+        self._closed = threading.Event()
 
     def close(self) -> None:
         """Also from another thread: a read that waits ends at once."""
-        self._closed = True
+        self._closed.set()
         self._drop()
 
     def _drop(self) -> None:
@@ -189,7 +190,7 @@ class HttpChannel:
 
     def _connected(self, parts: SplitResult) -> http.client.HTTPConnection:
         host = _host(parts)
-        if self._closed:
+        if self._closed.is_set():
             raise Interrupted("closed")
         if self._connection is not None and self._host == host:
             return self._connection
@@ -203,6 +204,9 @@ class HttpChannel:
         made.connect()
         made.sock.settimeout(policy.stall)
         self._connection, self._host = made, host
+        if self._closed.is_set():  # meanwhile, by another thread
+            self._drop()
+            raise Interrupted("closed")
         return made
 
     def _judge(self, response: http.client.HTTPResponse) -> None:

@@ -23,7 +23,7 @@ from coldstart.core.cache.plan import Board, Cursor
 from coldstart.core.cache.policy import FetchPolicy
 from coldstart.ports import Channel, Source
 from events.clock import Clock
-from events.units import Instant
+from events.units import Instant, format_duration
 
 _LOOK = 0.05
 """Seconds between looks for a late chunk of those who have nothing to do."""
@@ -70,6 +70,7 @@ class Fetch:
         self._cursor = Cursor(len(chunks))
         self._patience = Patience(self._policy, len(chunks))
         self._progress = progress
+        self._until = Instant(self._clock.now() + self._policy.patience)
         for index in there:
             self._cursor.add(index)
             progress(chunks[index].length)
@@ -96,7 +97,7 @@ class Fetch:
         while True:
             with self._changed:
                 while (index := self._cursor.advance()) is None and not self._cursor.done and self._error is None:
-                    self._changed.wait()
+                    self._wait_for_chunks()
                 if self._error is not None:
                     raise self._error
                 kept = self._kept.pop(index, None) if index is not None else None
@@ -109,6 +110,11 @@ class Fetch:
             whole.update(memoryview(kept)[: chunks[index].length])
             with self._changed:
                 self._spare.append(kept)
+
+    def _wait_for_chunks(self) -> None:
+        self._changed.wait(min(1.0, self._policy.patience))
+        if self._clock.now() > self._until:
+            raise late(self._source, self._policy)
 
     def _reader(self, number: int) -> None:
         channel = self._source.connect()
@@ -146,7 +152,8 @@ class Fetch:
         with self._changed:
             self._transferred += span.length
             self._patience.came()
-            self._connections.came()
+            if self._cursor.waiting <= self._policy.waiting_chunks:  # else the digest is slower: no use in more
+                self._connections.came()
             first = self._error is None and self._board.claim(span, self._clock.now())
         if not first:
             return buffer
@@ -193,6 +200,11 @@ class Fetch:
             self._changed.notify_all()
         for channel in channels:
             channel.close()
+
+
+def late(source: Source, policy: FetchPolicy) -> SourceUnavailable:
+    """The fetch took longer than patience has."""
+    return SourceUnavailable(source.shown(), f"it was not whole after {format_duration(policy.patience)}")
 
 
 def fetch_stream(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from coldstart.cache import holding, inventory, publishing
-from coldstart.cache.fetching import Fetch, Fetched, fetch_stream
+from coldstart.cache.fetching import Fetch, Fetched, fetch_stream, late
 from coldstart.cache.holding import Use
 from coldstart.cache.layout import Layout, allocated, delete, key, snapshot_id
 from coldstart.cache.manifests import boot, manifests, read_manifest
@@ -24,6 +24,7 @@ from coldstart.core.cache.errors import (
     CacheError,
     DigestMismatch,
     FolderTaken,
+    NoSpace,
     RangesIgnored,
     Retryable,
     SourceChanged,
@@ -218,6 +219,9 @@ class WeightCache:
             progress.begins(described.bytes)
             try:
                 return described, self._transfer(source, described, folder, progress)
+            except NoSpace:
+                delete(folder)
+                raise
             except VersionMoved:
                 delete(folder)
                 moved += 1
@@ -235,10 +239,17 @@ class WeightCache:
             except RangesIgnored:
                 delete(folder)
 
+        until = self._clock.now() + self._fetching.patience
+
+        def verified(more: int) -> None:
+            progress.verified(more)
+            if self._clock.now() > until:
+                raise late(source, self._fetching)
+
         def once() -> Fetched:
             progress.begins(described.bytes)
             with Partial(folder, described, self._fetching.chunk_bytes) as partial:
-                got = fetch_stream(source, described, partial, self._fetching, progress.verified)
+                got = fetch_stream(source, described, partial, self._fetching, verified)
                 partial.seal()
                 return got
 

@@ -74,14 +74,27 @@ def _digest(_: click.Context, __: click.Parameter, text: str | None) -> str | No
         raise click.BadParameter(str(error)) from error
 
 
-def _opened(data_dir: Path | None, capacity: int | None = None) -> WeightCache:
+def _duration(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
+    from events.units import parse_duration  # noqa: PLC0415 - as above
+
+    try:
+        wanted = None if text is None else parse_duration(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    if wanted is not None and wanted <= 0:
+        raise click.BadParameter("0 leaves no time; write a duration above zero, such as 10m")
+    return wanted
+
+
+def _opened(data_dir: Path | None, capacity: int | None = None, timeout: float | None = None) -> WeightCache:
     from coldstart.cache.weights import WeightCache  # noqa: PLC0415 - as above
     from coldstart.core.cache.policy import FetchPolicy, RoomPolicy  # noqa: PLC0415 - as above
     from events.clock import SystemClock  # noqa: PLC0415 - as above
-    from events.units import Bytes  # noqa: PLC0415 - as above
+    from events.units import Bytes, Seconds  # noqa: PLC0415 - as above
 
+    policy = FetchPolicy() if timeout is None else FetchPolicy(patience=Seconds(timeout))
     room = RoomPolicy(capacity=None if capacity is None else Bytes(capacity))
-    return WeightCache(_root(data_dir) / FOLDER, FetchPolicy(), room, SystemClock())
+    return WeightCache(_root(data_dir) / FOLDER, policy, room, SystemClock())
 
 
 def _root(data_dir: Path | None) -> Path:
@@ -116,12 +129,13 @@ def _told() -> Iterator[None]:
 @click.option("--digest", metavar="sha256:HEX", callback=_digest, help="What the content must be.")
 @click.option("--header-env", "header_env", metavar="NAME=VARIABLE", multiple=True,
               help="Send a header whose value is in this environment variable.")  # fmt: skip
+@click.option("--timeout", metavar="DURATION", callback=_duration, help="Give up after so long. [default: 4h]")
 @_folder
 @_capacity
 @output("text", "json")
 def fetch(  # noqa: PLR0913 - one parameter an option
-    uri: str, digest: str | None, header_env: Sequence[str], *, data_dir: Path | None, capacity: int | None,
-    output: str,
+    uri: str, digest: str | None, header_env: Sequence[str], *, timeout: float | None,
+    data_dir: Path | None, capacity: int | None, output: str,
 ) -> int:  # fmt: skip
     """Have weights on this node, and print where they are.
 
@@ -138,7 +152,7 @@ def fetch(  # noqa: PLR0913 - one parameter an option
     source    the address, without secrets
     """
     with _told():
-        got, settle = _fetched(uri, digest, _headers(header_env), _opened(data_dir, capacity))
+        got, settle = _fetched(uri, digest, _headers(header_env), _opened(data_dir, capacity, timeout))
     if got.note:
         say(got.note)
     manifest = got.manifest

@@ -8,6 +8,7 @@ import hashlib
 import re
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -36,6 +37,16 @@ class Origin:
         self.url = ""
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that left, or was killed, is no error of the origin's; anything else is shown."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]  # as the library calls it
+
+
 @contextlib.contextmanager
 def served(origin: Origin) -> Iterator[Origin]:
     """Serve it on a port of its own."""
@@ -43,8 +54,7 @@ def served(origin: Origin) -> Iterator[Origin]:
     class Handler(_Handler):
         of = origin
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     origin.url = f"http://127.0.0.1:{server.server_address[1]}/model.gguf"

@@ -124,6 +124,11 @@ class Cursor:
         return self.at - 1
 
     @property
+    def waiting(self) -> int:
+        """Chunks that have come and were not fed: many, when the digest is slower than what brings them."""
+        return len(self._ready)
+
+    @property
     def done(self) -> bool:
         """All chunks were fed."""
         return self.at == self._total

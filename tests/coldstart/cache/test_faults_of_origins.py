@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 
 import pytest
 
 from coldstart.core.cache.errors import (
     CacheError,
     DigestMismatch,
+    NoSpace,
     SourceBroken,
     SourceChanged,
     SourceRefused,
@@ -162,6 +165,50 @@ def test_addresses_that_nobody_reads(cache: Cache, address: str) -> None:
     """Are refused before anything is asked."""
     with pytest.raises(UnsupportedSource):
         cache.fetch(address)
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_patience_has_an_end(cache: Cache, origin: Origin, ranges: bool) -> None:
+    """A source that flows, and too slowly; what was verified in parts is kept for the next try."""
+    origin.ranges, origin.rate = ranges, CHUNK / 0.2
+    cache.impatient(patience=Seconds(0.5), connections_first=1, connections_most=1)
+    with pytest.raises(SourceUnavailable, match="not whole after 500ms"):
+        cache.fetch(origin.url)
+    origin.rate = None
+    cache.impatient(patience=Seconds(60.0))
+    got = cache.fetch(origin.url)
+    assert got.path.read_bytes() == origin.content
+    assert (got.transferred < len(origin.content)) is ranges
+
+
+@pytest.mark.parametrize("fails_at", [0, 3])
+def test_a_disk_that_fills_up_meanwhile(
+    cache: Cache, origin: Origin, monkeypatch: pytest.MonkeyPatch, fails_at: int
+) -> None:
+    """Where nothing can be allocated ahead: told at the write, the partial file is gone, and the next is whole."""
+    written: list[int] = []
+    real = os.pwrite
+
+    def pwrite(descriptor: int, content: bytes, offset: int) -> int:
+        written.append(offset)
+        if len(written) == fails_at + 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(descriptor, content, offset)
+
+    def fallocate(*_: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("coldstart.cache.partial.os.posix_fallocate", fallocate)
+        patch.setattr(
+            "coldstart.cache.partial.os.pwrite",
+            lambda *given: pwrite(*given) if given[2] or len(given[1]) > 99 else real(*given),
+        )
+        with pytest.raises(NoSpace, match="No space left"):
+            cache.fetch(origin.url)
+    assert list(cache.weights().layout.partial.iterdir()) == []
+    assert cache.snapshots() == []
+    assert cache.fetch(origin.url).path.read_bytes() == origin.content
 
 
 def test_nobody_answers(cache: Cache) -> None:

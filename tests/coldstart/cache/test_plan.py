@@ -36,9 +36,11 @@ def test_the_cursor_feeds_in_order(order: list[int]) -> None:
     cursor, fed = Cursor(9), []
     for index in order:
         cursor.add(index)
+        assert cursor.waiting > 0
         while (ready := cursor.advance()) is not None:
             fed.append(ready)
     assert fed == list(range(9))
+    assert cursor.waiting == 0
     assert cursor.done
 
 

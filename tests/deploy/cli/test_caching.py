@@ -69,6 +69,7 @@ def test_fetch_says_no(cache: Callable[..., Ran], origin: Origin) -> None:
 
 @pytest.mark.parametrize("arguments", [
     ("gopher://x/y",), ("model.gguf",), ("file:///x", "--digest", "sha256:1"), ("file:///x", "--capacity", "much"),
+    ("file:///x", "--timeout", "soon"), ("file:///x", "--timeout", "0"),
     ("http://127.0.0.1:1/x", "--header-env", "Authorization"), ("http://127.0.0.1:1/x", "--header-env", "A=NO_SUCH"),
     (),
 ])  # fmt: skip
