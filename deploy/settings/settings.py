@@ -274,5 +274,7 @@ def _problem(error: Mapping[str, object]) -> SettingProblem:
     rule, _, remedy = str(error["msg"]).removeprefix("Value error, ").partition("; ")
     if error["type"] == "extra_forbidden":
         rule, remedy = "there is no such setting", "leave it out"
+    elif error["type"] == "string_pattern_mismatch":  # of names alone
+        rule, remedy = "a name is 1 to 63 lower-case letters, digits and dashes", "write such as gw-1"
     value = error["input"] if setting else None
-    return SettingProblem(setting, value, rule, remedy or "relume up --help says what is allowed")
+    return SettingProblem(setting, value, rule, remedy or "--help says what is allowed")

@@ -189,9 +189,10 @@ class SharedDesk(Desk):
         self._act()
 
     def _check_address(self, beat: GatewayBeat) -> None:
-        if not beat.peer_address and not beat.leaving and beat.gateway not in self._unreachable:
-            if len(self._unreachable) < 1000:
-                self._unreachable.add(beat.gateway)
+        if beat.peer_address or beat.leaving or beat.gateway in self._unreachable:
+            return
+        if len(self._unreachable) < 1000:  # of more nothing is said: a beat comes each second
+            self._unreachable.add(beat.gateway)
             logger.warning(
                 "gateway %s has or had no peer address: if it runs, it sells the slots of all models itself; give each "
                 "gateway of this event log a peer address (--peer-address)", beat.gateway,

@@ -142,7 +142,7 @@ def test_a_token_for_kafka(file: str) -> None:
         ),
         ({"peer_listen": "127.0.0.1:1"}, "a gateway without peer_address talks to no other one; give it too"),
         ({"peer_address": "127.0.0.1:0", "peer_tls_ca": __file__}, "peer_tls_key belong together; give all three"),
-        ({"node_name": "Not A Label"}, "node_name"),
+        ({"node_name": "Not A Label"}, "lower-case letters, digits and dashes; write such as gw-1"),
         ({"colour": "red"}, "there is no such setting; leave it out"),
         ({"log_level": "loud"}, "log_level"),
     ],
