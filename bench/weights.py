@@ -48,7 +48,7 @@ async def run(effort: Effort) -> list[Figure]:
     size = effort.size(256 << 20, 8 << 20)
     ours: list[dict[str, float]] = []
     curls: list[tuple[float, float]] = []
-    hashes: list[float] = []
+    hashes: list[tuple[float, float]] = []
     with load.scratch() as scratch:
         folder = Path(scratch)
         async with _nginx(folder, size) as url:
@@ -59,12 +59,12 @@ async def run(effort: Effort) -> list[Figure]:
                 _hash(folder / "www" / "model", hashes)
             hits = _hits(url, folder / "cache-0", digest, effort.size(200, 5))
     share = GIB / size
-    slowest = max(min(curl[0] for curl in curls), min(hashes))
+    slowest = max(min(curl[0] for curl in curls), min(one[0] for one in hashes))
     return [
         Figure("fetched and verified, best", "s/GiB", min(one["seconds"] for one in ours) * share,
                "slowest of curl to a file, sha256", slowest * share, GATE),
         Figure("fetched and verified, CPU", "s/GiB", median([one["cpu"] for one in ours]) * share,
-               "curl to a file", median([curl[1] for curl in curls]) * share),
+               "curl to a file, then sha256", _cpu(curls, hashes) * share),
         Figure("last byte to usable", "ms", median([one["ready"] for one in ours]) * 1e3, target=READY),
         Figure("hit by digest, p50", "ms", percentile(hits, 0.5) * 1e3, target=HIT),
         Figure("peak memory of the fetch beyond the interpreter", "MiB", max(one["memory"] for one in ours)),
@@ -108,11 +108,17 @@ def _curl(url: str, target: Path) -> tuple[float, float]:
     return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def _hash(path: Path, seconds: list[float]) -> str:
-    began = time.monotonic()
+def _cpu(curls: list[tuple[float, float]], hashes: list[tuple[float, float]]) -> float:
+    """What the same takes with plain tools."""
+    return median([curl[1] for curl in curls]) + median([one[1] for one in hashes])
+
+
+def _hash(path: Path, seconds: list[tuple[float, float]]) -> str:
+    """The digest; (wall, CPU) seconds are appended."""
+    began, cpu = time.monotonic(), time.process_time()
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    seconds.append(time.monotonic() - began)
+    seconds.append((time.monotonic() - began, time.process_time() - cpu))
     return f"sha256:{digest}"
 
 
