@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
+from bench.catalog import BENCHMARKS
 from deploy.cli.commands import LazyGroup
 from deploy.cli.main import cli
 from deploy.spec.load import load_bytes
@@ -139,3 +140,10 @@ def test_the_index_of_decisions_is_whole() -> None:
         wanted.append(f"* {number}. [{title}]({page.name})")
     index = (folder / "README.md").read_text(encoding="utf-8")
     assert [line for line in index.splitlines() if line.startswith("* ")] == wanted
+
+
+def test_each_benchmark_is_told_of() -> None:
+    """The page of benchmarks says what each of them shows."""
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    table = page.split("## What each one shows")[1].split("\n\n**")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(BENCHMARKS)
