@@ -7,7 +7,9 @@ connections and waiting chunks, whatever the size of the file.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import mmap
 import random
 import threading
 from collections.abc import Callable
@@ -53,8 +55,8 @@ class Fetch:
         self._connections = Connections(policy)
         self._error: BaseException | None = None
         self._channels: dict[int, Channel] = {}
-        self._kept: dict[int, bytearray] = {}
-        self._spare: list[bytearray] = []
+        self._kept: dict[int, mmap.mmap] = {}
+        self._spare: list[mmap.mmap] = []
         self._transferred = 0
         self._paused_until = Instant(0.0)
         """Who asks for patience asks it of all connections."""
@@ -64,7 +66,7 @@ class Fetch:
 
         Raises a CacheError, VersionMoved, or RangesIgnored (then call `run_stream`).
         """
-        scratch = memoryview(bytearray(min(self._policy.chunk_bytes, self._of.bytes)))
+        scratch = memoryview(_buffer(min(self._policy.chunk_bytes, self._of.bytes)))
         there = self._partial.recover(chunks, scratch) if self._of.bytes else ()
         self._board = Board(chunks, there)
         self._cursor = Cursor(len(chunks))
@@ -120,7 +122,7 @@ class Fetch:
         channel = self._source.connect()
         with self._changed:
             self._channels[number] = channel
-        buffer = bytearray(min(self._policy.chunk_bytes, self._of.bytes))
+        buffer = _buffer(min(self._policy.chunk_bytes, self._of.bytes))
         try:
             while (span := self._turn(number)) is not None:
                 buffer = self._one(channel, span, buffer)
@@ -140,7 +142,7 @@ class Fetch:
                 self._changed.wait(_LOOK)
         return None
 
-    def _one(self, channel: Channel, span: Span, buffer: bytearray) -> bytearray:
+    def _one(self, channel: Channel, span: Span, buffer: mmap.mmap) -> mmap.mmap:
         """Read one chunk; the buffer for the next. After a failure, wait as long as patience says."""
         view = memoryview(buffer)[: span.length]
         try:
@@ -159,7 +161,7 @@ class Fetch:
             return buffer
         self._partial.write(span, view)
         view.release()
-        spare: bytearray | None = None
+        spare: mmap.mmap | None = None
         with self._changed:
             self._partial.record(span, digest)
             keep = len(self._kept) < self._policy.waiting_chunks
@@ -171,7 +173,7 @@ class Fetch:
             self._changed.notify_all()
         if not keep:
             return buffer
-        return bytearray(len(buffer)) if spare is None else spare
+        return _buffer(len(buffer)) if spare is None else spare
 
     def _again(self, span: Span, error: Retryable) -> None:
         with self._changed:
@@ -200,6 +202,15 @@ class Fetch:
             self._changed.notify_all()
         for channel in channels:
             channel.close()
+
+
+def _buffer(length: int) -> mmap.mmap:
+    """Room for a chunk, in huge pages where the system has them: touching it costs 4 page faults instead of 2,048."""
+    made = mmap.mmap(-1, max(1, length))
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without them
+            made.madvise(mmap.MADV_HUGEPAGE)
+    return made
 
 
 def late(source: Source, policy: FetchPolicy) -> SourceUnavailable:
