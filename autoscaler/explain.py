@@ -155,6 +155,8 @@ def _load(told: _Told) -> str:
 def _requested(told: _Told) -> str:
     until = told.memory.floor_until
     end = "" if until is None else f" until {clock_time(until)}"
+    if until is not None and told.memory.floor_open:
+        end = f" until they are ready and for {span(told.policy.keep_alive)} after, or until {clock_time(until)}"
     return f"Somebody asked that at least {replicas(told.memory.floor)} be awake{end}."
 
 

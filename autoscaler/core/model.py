@@ -172,7 +172,8 @@ class Memory:
     `panic_until`, `panic_floor`: the wish is at least `panic_floor` until then. `last_busy_at`: when somebody last
     asked. `raised_at`, `lowered_at`: when demand last moved the wish up or down. `patience`: how often in a row a
     descent was regretted; each time doubles the pause before the next. `floor`, `floor_until`: what an activation
-    asked for. `forecast`: of a model with a cold-start cost, when it was needed and what that taught.
+    asked for; `floor_open`: it has not been ready yet, and this is only its latest end. `forecast`: of a model with a
+    cold-start cost, when it was needed and what that taught.
     """
 
     panic_until: At | None = None
@@ -183,6 +184,7 @@ class Memory:
     patience: Count = 0
     floor: Count = 0
     floor_until: At | None = None
+    floor_open: bool = False
     forecast: Following | None = None
 
 
@@ -191,10 +193,10 @@ class Snapshot:
     """All that a decision about one model sees.
 
     `wished`: the last wish, None when there is none on record. `floor`: replicas that activations ask for until
-    `floor_until`. `signals`: the numbers from outside, one by one (`demand` has what they say together).
-    `start_seconds`: how long a start is expected to take. `failures`, `retry_at`: failed starts since the last success,
-    and when the next is tried. `history_read`: past windows have been read back; what is known begins at
-    `followed_since`.
+    `floor_until`; `floor_open`: they have not been ready since, and this is only the latest end. `signals`: the numbers
+    from outside, one by one (`demand` has what they say together). `start_seconds`: how long a start is expected to
+    take. `failures`, `retry_at`: failed starts since the last success, and when the next is tried. `history_read`: past
+    windows have been read back; what is known begins at `followed_since`.
     """
 
     model: str
@@ -207,6 +209,7 @@ class Snapshot:
     memory: Memory
     floor: Count = 0
     floor_until: At | None = None
+    floor_open: bool = False
     signals: tuple[SignalSeen, ...] = ()
     start_seconds: Amount | None = None
     failures: Count = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from autoscaler.core.floors import LASTS_MOST
 from autoscaler.core.lag import LagNeed, need
 from autoscaler.core.model import LagSeen, SignalSeen
 from autoscaler.core.policy import ScalingPolicy, SignalPolicy
@@ -13,14 +14,8 @@ from events.units import Instant, Seconds
 SIGNALS_MOST = 16
 """Signals kept a model; the one that runs out first makes room."""
 
-FLOORS_MOST = 8
-"""Activations kept a model (after those that another one covers are dropped); the shortest makes room."""
-
 BACKLOG_VALID = Seconds(60.0)
 """A measured backlog counts for this long, as `signal.measured` does by default."""
-
-LASTS_MOST = Seconds(30 * 86_400.0)
-"""Nothing from outside counts for longer than thirty days without being said again."""
 
 NEED_MOST = 1_000_000.0
 """Replicas that a signal may ask for: what is above is taken for a mistake of its sender."""
@@ -230,34 +225,3 @@ def _seen(name: str, kept: _Kept, now: Instant, policy: ScalingPolicy) -> Signal
 
 def _error(kept: _Kept | None) -> str:
     return kept.reading.lag.error if kept is not None and kept.reading is not None and kept.reading.lag else ""
-
-
-class Floors:
-    """What activations ask for: at least so many replicas until then.
-
-    Kept as a staircase: whoever asks for no more and no longer than another is covered by it.
-    """
-
-    __slots__ = ("_kept",)
-
-    def __init__(self) -> None:
-        self._kept: tuple[tuple[Instant, int], ...] = ()
-
-    def ask(self, replicas: int, until: Instant, at: Instant) -> None:
-        """At least `replicas` until `until`, asked at `at`."""
-        until = min(until, Instant(at + LASTS_MOST))
-        if any(other >= replicas and end >= until for end, other in self._kept):
-            return
-        rest = [(end, other) for end, other in self._kept if other > replicas or end > until]
-        self._kept = tuple(sorted([*rest, (until, replicas)])[-FLOORS_MOST:])
-
-    def now(self, now: Instant) -> tuple[int, Instant | None]:
-        """The floor at `now` and when it sinks; (0, None) without one."""
-        if not self._kept:
-            return 0, None
-        if self._kept[0][0] <= now:
-            self._kept = tuple(one for one in self._kept if one[0] > now)
-            if not self._kept:
-                return 0, None
-        until, replicas = self._kept[0]
-        return replicas, until

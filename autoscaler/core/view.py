@@ -7,11 +7,13 @@ waits for it: topics have no order between them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 
+from autoscaler.core.floors import NO_FLOOR, Floors, start_within
 from autoscaler.core.gateways import World
 from autoscaler.core.model import Decision, Demand, Memory, Reason, Replicas, Snapshot
 from autoscaler.core.policy import ScalingPolicy
-from autoscaler.core.signals import NO_SIGNALS, Floors, Needed, Reading, Signals
+from autoscaler.core.signals import NO_SIGNALS, Needed, Reading, Signals
 from autoscaler.core.windows import Windows
 from coldstart.core.estimate import StartEstimate
 from events.types.metrics import LagMeasured
@@ -150,11 +152,18 @@ class ModelView:
         return self.pressed
 
     def activate(self, replicas: int, until: Instant | None, at: Instant) -> bool:
-        """Somebody asks for replicas. True: more than the last wish."""
-        if self.declared is None:
+        """Somebody asks for replicas: until then (None: until they are ready, and the keep-alive after). True: more
+        than the last wish."""
+        declared = self.declared
+        if declared is None:
             return False
         self._floors = self._floors or Floors()
-        self._floors.ask(replicas, Instant(at + self.declared.policy.keep_alive) if until is None else until, at)
+        if until is None:
+            latest = max(start_within(self._start_seconds), declared.policy.keep_alive)
+            self._floors.open(replicas, Instant(at + latest), at, self._seen(declared).failures)
+            self._settle(declared, self._floors, at)
+        else:
+            self._floors.ask(replicas, until, at)
         return self.wish is None or replicas > self.wish.replicas
 
     def signal(self, name: str, reading: Reading, at: Instant) -> bool:
@@ -195,6 +204,8 @@ class ModelView:
             retry_at=None if observed.retry_at is None else Instant(observed.retry_at),
         )
         self.enough = 0.0
+        if self._floors is not None and self.declared is not None:
+            self._settle(self.declared, self._floors, at)
 
     def adopt(self, wish: Wish, memory: Memory) -> None:
         """The wish that stands in the log, from before this process."""
@@ -203,6 +214,8 @@ class ModelView:
     def inherit(self, other: ModelView) -> None:
         """Take the demand that another view of the same model has folded, since it knows more of the past."""
         self._windows, self._signals, self._floors = other._windows, other._signals, other._floors
+        if self._floors is not None and self.declared is not None and self.wish is not None:
+            self._floors.settle_until(self.wish.recorded_at, self.declared.policy.keep_alive)
 
     @property
     def pressed(self) -> bool:
@@ -215,8 +228,8 @@ class ModelView:
         if declared is None:
             return None
         known = wish is not None and wish.uid == declared.uid
-        observed = self._observed if self._observed.uid == declared.uid else NOTHING
-        floor, floor_until = self._floors.now(now) if self._floors else (0, None)
+        observed = self._seen(declared)
+        floor = NO_FLOOR if self._floors is None else self._floors.now(now)
         signals = self._needed(declared, now)
         return Snapshot(
             model=self.model, uid=declared.uid, revision=declared.revision, taken_at=now,
@@ -224,7 +237,7 @@ class ModelView:
             replicas=_counted(observed, now),
             demand=self._measured(declared, now, world, signals),
             memory=self.memory if known else NO_MEMORY,
-            floor=floor, floor_until=floor_until, signals=signals.seen,
+            floor=floor.replicas, floor_until=floor.until, floor_open=floor.opened, signals=signals.seen,
             start_seconds=self._start_seconds,
             failures=observed.failures, retry_at=observed.retry_at,
             history_read=world.followed_since is not None, followed_since=world.followed_since,
@@ -272,6 +285,16 @@ class ModelView:
         if self._windows is None:
             self._windows = Windows(declared.policy.stable_window, declared.policy.panic_window)
         return self._windows
+
+    def _seen(self, declared: Declared) -> _Observed:
+        """The replicas, if they are of this declaration."""
+        return self._observed if self._observed.uid == declared.uid else NOTHING
+
+    def _settle(self, declared: Declared, floors: Floors, at: Instant) -> None:
+        """Tell what is asked for what is there: as many as there may be are as good as all."""
+        seen = self._seen(declared)
+        ready = inf if seen.ready >= declared.policy.max_replicas else seen.ready
+        floors.settle(ready, seen.failures, at, declared.policy.keep_alive)
 
     def _asks(self, replicas: float) -> bool:
         wish, declared = self.wish, self.declared

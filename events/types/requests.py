@@ -63,7 +63,8 @@ COUNTS: Final = (
 
 @event("relume.activation.requested", Topic.REQUESTS)
 class ActivationRequested:
-    """Anybody asks that a model be awake: `replicas` at least, until `until` (default: its keep-alive from now)."""
+    """Anybody asks that a model be awake: `replicas` at least, until `until` (default: until they are ready, and its
+    keep-alive after that; a start that fails or takes too long ends the wait)."""
 
     model: str
     replicas: Count = 1

@@ -1,4 +1,4 @@
-"""The small parts of the fold: rings, gateways, foreign requests, floors, the agenda."""
+"""The small parts of the fold: rings, gateways, foreign requests, the agenda."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from autoscaler.core.gateways import (
     Gateways,
 )
 from autoscaler.core.rings import Ring
-from autoscaler.core.signals import FLOORS_MOST, Floors
 from events.units import Instant, Seconds
 from tests.support.autoscaling import T0
 
@@ -167,39 +166,6 @@ class TestForeign:
             else:
                 foreign.finish(what[1], at(0))
         assert len(foreign) <= 1, "a repeated arrival after the end looks like a new request, until it expires"
-
-
-class TestFloors:
-    """What activations ask for."""
-
-    def test_a_staircase(self) -> None:
-        """The highest that is still asked for; covered ones are dropped."""
-        floors = Floors()
-        assert floors.now(at(0)) == (0, None)
-        floors.ask(1, at(100), at(0))
-        floors.ask(5, at(10), at(0))
-        floors.ask(1, at(50), at(0))
-        floors.ask(3, at(20), at(0))
-        seen = [floors.now(at(second)) for second in (0, 10, 20, 99, 100)]
-        assert seen == [(5, at(10)), (3, at(20)), (1, at(100)), (1, at(100)), (0, None)]
-
-    @settings(deadline=None)
-    @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 60)), max_size=FLOORS_MOST))
-    def test_it_is_the_largest_that_still_stands(self, asked: list[tuple[int, int]]) -> None:
-        """The same as looking through all of them."""
-        floors = Floors()
-        for replicas, until in asked:
-            floors.ask(replicas, at(until), at(0))
-        for second in range(0, 61, 5):
-            standing = [replicas for replicas, until in asked if until > second]
-            assert floors.now(at(second))[0] == max(standing, default=0)
-
-    def test_they_are_bounded(self) -> None:
-        """The shortest makes room."""
-        floors = Floors()
-        for number in range(50):
-            floors.ask(50 - number, at(number + 1), at(0))
-        assert floors.now(at(0)) == (FLOORS_MOST, at(43))
 
 
 class TestAgenda:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from autoscaler.core.model import Decision, Memory
+from events.types.requests import ActivationRequested
 from events.units import Seconds
 from tests.support.simulated_cluster import Behaviour
 from tests.support.simulated_time import simulate
@@ -67,6 +68,33 @@ def test_rare_crashes_of_short_lives_are_no_crash_loop() -> None:
             await asyncio.sleep(0.1)
             assert made.ledger.observed["m"].failures == 1, "a crash loop was seen where there is none"
             await asyncio.sleep(20.0)
+
+    told(story)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_an_activation_is_not_in_vain(*, restarts: bool) -> None:
+    """A start of 8 s outlives a keep-alive of 5 s, also when the autoscaler is another one by then: the model is ready
+    for 5 s, and then goes."""
+
+    async def story(made: World) -> None:
+        made.machine.behaviours["m"] = Behaviour(start=(8.0, 8.0))
+        began: list[str] = []
+        made.machine.began.append(lambda engine: began.append(str(engine)))
+        await declare(made, "5s")
+        await made._admin.append([made.writer("admin").envelope(ActivationRequested(model="m"))])
+        asked_at = made.clock.now()
+        if restarts:
+            await asyncio.sleep(4.0)
+            await made.restart("autoscaler")
+        await until(lambda: any(engine.ready for engine in made.machine.engines.values()))
+        ready_at = made.clock.now()
+        assert ready_at - asked_at >= 8.0
+        await asyncio.sleep(4.5)
+        assert made.machine.engines, "it went before its keep-alive"
+        await until(lambda: not made.machine.engines)
+        assert made.clock.now() - ready_at < 15.0
+        assert len(began) == 1, "it was started in vain"
 
     told(story)
 

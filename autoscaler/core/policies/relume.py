@@ -60,9 +60,9 @@ class _Case:
     """One decision in the making: what is seen, worked out once, and what will be remembered."""
 
     __slots__ = (
-        "base", "capacity", "current", "demand", "floor", "floor_until", "for_level", "forecast", "idle_at",
-        "last_busy_at", "level", "lowered_at", "now", "panic_floor", "panic_until", "patience", "policy", "quiet",
-        "raised_at", "snapshot", "worth",
+        "base", "capacity", "current", "demand", "floor", "floor_open", "floor_until", "for_level", "forecast",
+        "idle_at", "last_busy_at", "level", "lowered_at", "now", "panic_floor", "panic_until", "patience", "policy",
+        "quiet", "raised_at", "snapshot", "worth",
     )  # fmt: skip
 
     def __init__(self, snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> None:
@@ -79,6 +79,7 @@ class _Case:
             self.panic_until, self.panic_floor = None, 0
         self.floor = 0
         self.floor_until: float | None = None
+        self.floor_open = False
         if memory.floor_until is not None or snapshot.floor_until is not None:
             self._floors()
         self.quiet = not (self.level or demand.silent or self.floor or demand.signal or demand.stale_signals)
@@ -107,12 +108,24 @@ class _Case:
         self.quiet = self.quiet and not self.worth
 
     def _floors(self) -> None:
-        """What activations ask for now; after a restart, from memory."""
+        """What activations ask for now; after a restart, from memory.
+
+        What memory has open ends as the view's does: once ready, or once a start failed, the keep-alive is left of it.
+        """
         snapshot, memory, now = self.snapshot, self.snapshot.memory, self.now
-        if memory.floor_until is not None and now < memory.floor_until:
-            self.floor, self.floor_until = memory.floor, memory.floor_until
-        if snapshot.floor_until is not None and now < snapshot.floor_until and snapshot.floor >= self.floor:
+        until, opened = memory.floor_until, memory.floor_open
+        if until is not None and opened and now < until:
+            ready = snapshot.replicas.ready >= min(memory.floor, self.policy.max_replicas)
+            if ready or snapshot.failures:
+                until, opened = now + self.policy.keep_alive, False
+        if until is not None and now < until:
+            self.floor, self.floor_until, self.floor_open = memory.floor, until, opened
+        if snapshot.floor_until is None or now >= snapshot.floor_until or snapshot.floor < self.floor:
+            return
+        # An activation that was read back has the keep-alive from its own time: what memory has open outlives it.
+        if snapshot.floor > self.floor or snapshot.floor_open or not self.floor_open:
             self.floor, self.floor_until = snapshot.floor, snapshot.floor_until
+            self.floor_open = snapshot.floor_open
 
 
 def decide(snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> Decision:
@@ -294,7 +307,7 @@ def _done(case: _Case, replicas: int, reasons: set[Reason], again: float | None)
     memory = Memory(
         panic_until=case.panic_until, panic_floor=case.panic_floor, last_busy_at=case.last_busy_at,
         raised_at=case.raised_at, lowered_at=case.lowered_at, patience=case.patience,
-        floor=case.floor, floor_until=case.floor_until, forecast=case.forecast,
+        floor=case.floor, floor_until=case.floor_until, floor_open=case.floor_open, forecast=case.forecast,
     )  # fmt: skip
     return Decision(
         replicas=replicas,
