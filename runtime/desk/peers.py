@@ -224,9 +224,10 @@ class Peers:
             except (OSError, TimeoutError, ValueError) as error:  # ValueError: its beat tells no address
                 self.counts.calls_failed += 1
                 logger.debug("%s does not answer at %s: %s", member.gateway, address, error)
-            if calling.line.open:
+            else:
                 await calling.over.wait()
-            calling.line.end()
+            finally:
+                calling.line.end()  # also of a call that is given up: one that is answered later would be a second line
             if self._clock.now() - began > LATEST:
                 wait = SOONEST  # it was there for a while: see at once whether it still is
             else:
@@ -243,13 +244,19 @@ class Peers:
         )
 
     def authority(self, member: Member, one: Line) -> None:
-        """An authority has answered, and proved itself."""
+        """An authority has answered, and proved itself. An older connection to it ends, with all that was on its way:
+        it may have closed and not got rid of what it had to send yet."""
+        before = self._authorities.pop(member, None)
         self._authorities[member] = one
         self.counts.connections = len(self._authorities) + len(self._followers)
+        if before is not None:
+            before.end()
+            self._listener.ended(member, called=True)
 
-    def from_authority(self, member: Member, frame: FromAuthority) -> None:
-        """It said something."""
-        self._listener.from_authority(member, frame)
+    def from_authority(self, member: Member, one: Line, frame: FromAuthority) -> None:
+        """It said something; what came over an older connection counts no more."""
+        if self._authorities.get(member) is one:
+            self._listener.from_authority(member, frame)
 
     def hung_up(self, member: Member, one: Line) -> None:
         """The connection to it has ended."""
@@ -284,7 +291,7 @@ class _Calling:
                 if frame is None:
                     self._peers.counts.lines_unknown += 1
                 else:
-                    self._peers.from_authority(self._member, frame)
+                    self._peers.from_authority(self._member, self.line, frame)
             else:
                 self._greet(kind, values)
         except (Garbled, Unwelcome) as error:

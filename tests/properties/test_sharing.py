@@ -85,7 +85,9 @@ class Walk:
         self.net.run(15.0)
         if not any(not node.leaving for node in self.net.nodes.values()):
             self.net.start("a" if "a" not in self.net.nodes else "b")
-        self.net.run(90.0)
+        self.net.run(15.0)
+        assert not self.net.unknown()
+        self.net.run(75.0)
         for request, asked in self.net.asked.items():
             assert asked.answers == 1, (request, asked)
         for engine in self.net.engines.values():
@@ -106,6 +108,24 @@ def test_no_slot_is_sold_twice_whatever_happens(seed: int, slots: int, counts: b
     """Kills, restarts, pauses, cut connections and a log that is away; the engines check each dispatch."""
     walk = Walk(random.Random(seed), slots=slots, counts=counts)
     walk.steps(60)
+    walk.end()
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), counts=st.booleans())
+def test_whoever_waits_is_known_to_its_authority_after_it_stood_still(seed: int, counts: bool) -> None:
+    """SIGSTOP and SIGCONT, again and again, while requests come at all gateways, also at the one that stands still."""
+    rng = random.Random(seed)
+    walk = Walk(rng, slots=rng.choice((1, 2)), counts=counts)
+    for _ in range(4):
+        live = sorted(walk.net.nodes)
+        owner = walk.net.nodes[live[0]].sharing.allegiance.authority_of(MODEL)
+        walk.net.pause(owner.gateway if owner is not None else rng.choice(live), rng.choice((2.0, 5.5, 7.0, 12.0)))
+        for _ in range(rng.randint(4, 12)):
+            walk.ask()
+            walk.net.run(rng.choice((0.001, 0.3, 1.0, 2.0)))
+        walk.net.run(25.0)
+        assert not walk.net.unknown()
     walk.end()
 
 

@@ -441,6 +441,23 @@ class Net:
         for command in node.holder.give_back(lease.id, outcome, node.now):
             node.command(command)
 
+    def unknown(self) -> set[str]:
+        """Requests that wait for longer than any word takes, while all are well, and of which their authority knows
+        nothing: they would wait until their deadline."""
+        before = self._unknown()
+        self.run(2.0)
+        return before & self._unknown()
+
+    def _unknown(self) -> set[str]:
+        found = set()
+        for node in self.nodes.values():
+            owner = node.sharing.allegiance.authority_of(MODEL)
+            other = None if owner is None else self.nodes.get(owner.gateway)
+            known = {} if other is None else other.sharing.authority._models[MODEL].tickets
+            asks = node.holder.asks(node.now)
+            found |= {asked.request for asked in asks if f"{node.me.gateway}/{asked.request}" not in known}
+        return found
+
     def end(self, request: str) -> None:
         for engine in self.engines.values():
             engine.running.discard(request)
