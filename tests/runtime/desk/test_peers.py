@@ -59,7 +59,10 @@ class Sleeper:
         """Do the called side's part of a handshake, and ping. False: the caller has hung up."""
         reader, writer = self.calls[index]
         meeting = Meeting(OTHER)
-        _, values = parse(await reader.readline())
+        hello = await asyncio.wait_for(reader.readline(), 15.0)
+        if not hello:  # hung up before it came to that
+            return False
+        _, values = parse(hello)
         writer.write(line("hello", *meeting.hello.values(), meeting.proof("asked", read_hello(values))))
         proof = await asyncio.wait_for(reader.readline(), 15.0)
         writer.write(line("ping", at))
