@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
 
 import psutil
 import pytest
 from kafka.errors import KafkaError
+from kafka.net.selector import NetworkSelector
+from kafka.net.transport import KafkaTCPTransport
 
-from events.adapters.kafka.client import make_admin, make_consumer, make_producer, quieten, told
+from events.adapters.kafka.client import ClosingSelector, make_admin, make_consumer, make_producer, quieten, told
 from events.adapters.kafka.settings import KafkaSettings
 from events.units import Seconds
 from tests.support.kafka_broker import free_port
@@ -41,6 +44,21 @@ def test_what_the_client_says_is_told() -> None:
     assert f"Kafka at {settings.servers[0]}: KafkaTimeout: Unable to bootstrap" in told(settings, caught.value)
     assert "Bootstrap connection to" in told(settings, caught.value)
     collect_leaks()
+
+
+@pytest.mark.parametrize(("selector", "closed"), [(NetworkSelector, False), (ClosingSelector, True)])
+def test_a_loop_that_ends_leaves_no_socket_open(selector: type[NetworkSelector], *, closed: bool) -> None:
+    """A connection is closed with bytes to send that its peer does not read. (The plain selector leaves the socket
+    open: once that changes, ours has nothing left to do.)"""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as ours:
+        ours.setblocking(False)
+        net = selector()
+        transport = KafkaTCPTransport(net, ours)
+        transport.write(bytes(1 << 24))
+        transport.close()
+        net.poll(timeout_ms=10)
+        net.close()
+        assert (ours.fileno() == -1) is closed
 
 
 def _open_files() -> int:

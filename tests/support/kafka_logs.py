@@ -13,6 +13,7 @@ import pytest
 from kafka import KafkaAdminClient, OffsetAndMetadata, TopicPartition
 from kafka.errors import KafkaError
 
+from events.adapters.kafka.client import make_admin
 from events.adapters.kafka.log import KafkaEventLog
 from events.adapters.kafka.settings import KafkaSettings
 from events.clock import SystemClock
@@ -55,7 +56,7 @@ def wipe(broker: Broker) -> None:
     deadline = time.monotonic() + READY_WITHIN  # noqa: TID251 - the time of a real process
     while True:
         try:
-            admin = KafkaAdminClient(bootstrap_servers=broker.address, reconnect_backoff_max_ms=500)
+            admin = make_admin(KafkaSettings((broker.address,)))
             try:
                 return _wipe(admin)
             finally:
@@ -82,7 +83,7 @@ def commit(broker: Broker, group: str, topic: str, offsets: Mapping[int, int]) -
     deadline = time.monotonic() + READY_WITHIN  # noqa: TID251 - the time of a real process
     while True:
         try:
-            admin = KafkaAdminClient(bootstrap_servers=broker.address, reconnect_backoff_max_ms=500)
+            admin = make_admin(KafkaSettings((broker.address,)))
             try:
                 admin.alter_group_offsets(group, told)
             finally:

@@ -8,7 +8,9 @@ import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from socket import socket
 from typing import Final, TypeVar
+from weakref import WeakSet
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.cluster import ClusterMetadata
@@ -17,6 +19,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import AuthorizationError, KafkaError, SaslAuthenticationFailedError, UnknownBrokerIdError
 from kafka.net.compat import KafkaNetClient
 from kafka.net.sasl.oauth import AbstractTokenProvider
+from kafka.net.selector import NetworkSelector
 from tenacity import Retrying, retry_if_exception, stop_after_delay, stop_when_event_set, wait_exponential_jitter
 from tenacity import sleep_using_event as sleeping_with
 
@@ -63,6 +66,29 @@ def quieten() -> None:
     manager = logging.getLogger("kafka.net.manager")
     manager.setLevel(logging.WARNING)
     manager.addFilter(_last_word)  # once: logging knows it again
+
+
+class ClosingSelector(NetworkSelector):  # type: ignore[misc]  # kafka-python has no types
+    """The network loop of a client, which closes what its end leaves open.
+
+    kafka-python 3.0.12 cancels the tasks of a loop that ends; a socket that is being connected, or that has bytes left
+    to send (a goodbye to the group, say), then stays open until the garbage collector finds it.
+    """
+
+    def __init__(self, **configs: object) -> None:
+        super().__init__(**configs)
+        self._written: WeakSet[socket] = WeakSet()
+
+    def wait_write(self, fileobj: socket, timeout_at: float | None = None) -> object:
+        """Each socket comes here: to be connected, at the latest with its first request."""
+        self._written.add(fileobj)
+        return super().wait_write(fileobj, timeout_at=timeout_at)
+
+    def close(self) -> None:
+        """The loop's thread has ended when the first line is done."""
+        super().close()
+        for one in list(self._written):
+            one.close()
 
 
 def make_producer(settings: KafkaSettings) -> KafkaProducer:
@@ -156,7 +182,7 @@ def _make(kind: Callable[..., T], options: Options) -> T:
     made: list[KafkaNetClient] = []
 
     def remembered(**configs: object) -> KafkaNetClient:
-        made.append(KafkaNetClient(**configs))
+        made.append(KafkaNetClient(net=ClosingSelector(**configs), **configs))
         return made[-1]
 
     try:
