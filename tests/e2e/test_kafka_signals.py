@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,14 +35,17 @@ class Orders:
         self._admin = KafkaAdminClient(bootstrap_servers=broker.address, reconnect_backoff_max_ms=500)
         self._admin.create_topics([NewTopic(name="orders", num_partitions=3, replication_factor=1)])
         self._admin.wait_for_topics(["orders"])
-        self._producer = KafkaProducer(bootstrap_servers=broker.address, reconnect_backoff_max_ms=500)
+        self._producer = KafkaProducer(
+            bootstrap_servers=broker.address, reconnect_backoff_max_ms=500,
+            linger_ms=30_000, batch_size=1 << 20,  # a call of `produce` is one batch a partition, which `flush` sends
+        )  # fmt: skip
         self._sent = [0, 0, 0]
 
     def produce(self, count: int) -> None:
         for number in range(count):
             self._producer.send("orders", b"{}", partition=number % 3)
             self._sent[number % 3] += 1
-        self._producer.flush(20)
+        self._producer.flush(60)
 
     def done(self) -> None:
         """The group has done everything."""
@@ -75,7 +79,9 @@ async def test_a_model_follows_a_lag(broker: Broker, orders: Orders, tmp_path: P
         orders.produce(900)
         await relume.until(lambda status: status["readyReplicas"] == 3)
         told = await explained(relume)
-        assert "group workers was 915 records behind, in 3 of 3 partitions" in told
+        behind = re.search(r"group workers was (\d+) records behind, in 3 of 3 partitions", told)
+        assert behind, told
+        assert int(behind[1]) in {315, 615, 915}, "a look may come when one or two partitions have their batch"
         assert "more than 3 partitions can keep busy" in told
         broker.kill()
         await _until_told(relume, "Kafka at")

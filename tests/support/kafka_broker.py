@@ -74,6 +74,9 @@ class Broker:
     """
 
     def __init__(self, folder: Path, edit: Callable[[str], str] | None = None) -> None:
+        from events.adapters.kafka.client import quieten  # noqa: PLC0415 - needs an extra
+
+        quieten()  # log records that pytest keeps hold exceptions, which hold sockets beyond the end of the test
         self._home = prepare()
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
