@@ -80,8 +80,10 @@ async def test_the_main_loop_on_kafka(broker: Broker, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["binary", "stray", "structured"])
 async def test_an_outsider_wakes_a_model(broker: Broker, tmp_path: Path, how: str) -> None:
-    """Somebody's event asks that the model be awake, in any mode, whatever its partitioner; nothing is sent by HTTP."""
-    async with running(tmp_path, simulated(), *on_kafka(broker)) as relume:
+    """Somebody's event asks that the model be awake, in any mode, whatever its partitioner; nothing is sent by HTTP.
+    The start takes longer than the keep-alive, 2 s: it is waited for."""
+    document = simulated(options="startTime: 3s, timeToFirstToken: 10ms, interTokenLatency: 2ms")
+    async with running(tmp_path, document, *on_kafka(broker)) as relume:
         outsider = Outsider(broker)
         kind, data = "relume.activation.requested.v1", {"model": "echo", "replicas": 2}
         await _tended(relume)
