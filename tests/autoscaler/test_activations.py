@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from autoscaler.explain import Records, explain
 from autoscaler.record import replay
 from events.log import Position, Record
 from events.types.replicas import ReplicasObserved
@@ -101,3 +102,9 @@ def test_a_wait_that_is_over_is_not_read_back() -> None:
     read_back(later)
     later.advance(0.1)
     assert later.wish().replicas == 0
+
+
+def test_the_wait_is_told() -> None:
+    """Whoever asks why the model is awake learns how long it is waited for."""
+    told = " ".join(explain(Records(awaited().wish())).sentences)
+    assert "at least 2 replicas be awake until they are ready and for 5s after, or until 02:01:40" in told
