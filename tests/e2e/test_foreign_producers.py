@@ -43,7 +43,8 @@ async def test_a_model_scales(broker: Broker, tmp_path: Path, command: Command, 
     words = await asyncio.to_thread(command)
     servers = "-servers" if "-model" in words else "--servers"
     kafka = ("--events", f"kafka://{broker.address}", "--kafka-partitions", "3")
-    async with running(tmp_path, simulated(), *kafka) as relume:
+    document = simulated(keepAlive="6s")  # what is there for a moment only, a look on a busy machine may miss
+    async with running(tmp_path, document, *kafka) as relume:
         await _tended(relume)
         assert (await relume.status())["state"] == "Zero"
         producer = await asyncio.create_subprocess_exec(*words, servers, broker.address)
