@@ -13,7 +13,7 @@ import pytest
 
 from deploy.demo.server import PROGRAM
 from tests.support.faults import Stream, Whole, cli, faulty, follow, nothing_left, recorded
-from tests.support.local_cluster import alive
+from tests.support.local_cluster import until_dead
 from tests.support.openai_clients import together
 from tests.support.running import Running, asking, complaints, processes_of, simulated
 
@@ -47,7 +47,7 @@ async def test_with_held_and_running_requests(tmp_path: Path) -> None:
         assert len(pids) >= 6  # two replicas and one that loads, each with its shim
         await whole.killed()
         await nothing_left(tmp_path, GONE)
-        assert not any(alive(pid) for pid in pids)
+        await until_dead(pids, GONE)  # one that is ending has no environment any more, by which it is found
         await asyncio.gather(*running)
         assert all(stream.visibly_broken and not stream.whole for stream in streams)
         for answer in await asyncio.gather(*held, return_exceptions=True):

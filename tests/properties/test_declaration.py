@@ -55,7 +55,7 @@ def test_the_full_document_says_everything() -> None:
         for name in type(part).model_fields
         if name not in part.model_fields_set
     }
-    assert left_out == {"ResourcesSpec.gpu_fraction", "ResourcesSpec.mig_profile"}
+    assert left_out == {"ResourcesSpec.gpu_fraction", "ResourcesSpec.mig_profile", "ScalingSpec.cold_start_cost"}
 
 
 def _parts(model: object) -> list[object]:
