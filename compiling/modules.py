@@ -18,7 +18,7 @@ MODULES: Final = (
         "wheel",
     )),
     *(f"runtime.core.{name}" for name in (
-        "authority", "commands", "holder", "ledger", "meter", "model_slots", "policy", "records", "sketch", "slots",
+        "authority", "commands", "holder", "ledger", "meter", "model_slots", "records", "sketch", "slots",
     )),
     "runtime.desk.desk",
     "runtime.desk.shared",
