@@ -57,7 +57,7 @@ def told(what: str, gaps: list[float]) -> None:
 async def spike_while_some_end(made: Fleet, how: signal.Signals) -> list[float]:
     """Requests rise, and at once two of three members end; for how long each of their models went undecided."""
     judge, clock = made.judge, SystemClock()
-    owned = {model: judge.by[model] for model in MODELS}
+    owned = {model: judge.owner[partition_of(f"model/{model}", PARTITIONS)] for model in MODELS}
     made.load = dict.fromkeys(MODELS, SPIKE)
     made.tell()
     ending = made.members[:2]
