@@ -440,7 +440,8 @@ async def test_it_ends_with_the_log(world: World) -> None:
         await world.log.close()
         await settle()
         world.clock.set(T0 + 1000)
-        await autoscaler.wait()
+        async with asyncio.timeout(10):
+            await autoscaler.wait()
 
 
 async def test_a_slow_commit_holds_up_no_other_model(world: World) -> None:

@@ -81,14 +81,12 @@ class Runs(NamedTuple):
     gap: int
     run: int
     gap_before: int
-    run_before: int
-    gap_before_that: int
 
 
 def runs(bits: int, length: int) -> Runs:
     """The last runs. What reaches to the beginning of what is known has the length known."""
     found, value, rest, left = [], 0, bits, length
-    for _ in range(5):
+    for _ in range(len(Runs._fields)):
         flipped = ~rest if value else rest
         count = min((flipped & -flipped).bit_length() - 1 if flipped else left, left)
         found.append(count)
