@@ -29,18 +29,19 @@ PAGES: Final = "https://relume.dev/reference/events"
 FOLDER: Final = Path(__file__).resolve().parent.parent / "docs" / "reference"
 
 _ABOUT: Final[dict[Topic, tuple[str, tuple[str, ...]]]] = {
-    Topic.MODELS: ("What users declared.", ("model/NAME",)),
+    Topic.MODELS: ("What users declared.", ("model/NAME", "training/NAME")),
     Topic.DECISIONS: (
         "What the autoscaler wishes, and who owns which partition.",
         ("model/NAME", "ownership/PARTITION"),
     ),
-    Topic.GRANTS: ("What may run, and who leads a pool.", ("model/NAME", "pool/NAME")),
-    Topic.REPLICAS: ("What runs.", ("model/NAME",)),
+    Topic.GRANTS: ("What may run, and who leads a pool.", ("model/NAME", "training/NAME", "pool/NAME")),
+    Topic.REPLICAS: ("What runs.", ("model/NAME", "training/NAME")),
+    Topic.RECLAIMS: ("Attempts to take cards of training for a shortage.", ("reclaim/ID",)),
     Topic.CARDS: ("What the nodes have.", ("node/NAME",)),
     Topic.GATEWAYS: ("Which gateways live.", ("gateway/NAME",)),
     Topic.REQUESTS: ("Demand, measured by gateways or told by foreign producers.", ("model/NAME",)),
     Topic.METRICS: ("Numbers from engines and from outside.", ("model/NAME",)),
-    Topic.PHASES: ("What happens to replicas.", ("model/NAME",)),
+    Topic.PHASES: ("What happens to replicas and to training.", ("model/NAME", "training/NAME")),
     Topic.INFERENCE_REQUESTS: ("Requests to be answered when there is room.", ("NAME",)),
     Topic.INFERENCE_RESULTS: ("Their answers, one each; chunks of streamed ones.", ("NAME",)),
     Topic.INFERENCE_PARKED: ("Requests that wait aside.", ("NAME",)),

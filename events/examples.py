@@ -25,15 +25,35 @@ from events.types.letters import EventRejected
 from events.types.metrics import BacklogMeasured, LagMeasured, ReplicaMetrics, SignalMeasured
 from events.types.models import ModelDeclared, Override
 from events.types.phases import ColdStartFinished, ReplicaDrained, ReplicaPhaseChanged, ReplicaSuspected
+from events.types.reclaims import ReclaimChanged, ReclaimLedger, ReclaimStep, ReclaimVerdict
 from events.types.replicas import Card, CardsObserved, Phase, PhaseSpan, ReplicasObserved, ReplicaState, ReplicaStatus
 from events.types.requests import ActivationRequested, Levels, RequestArrived, RequestFinished, RequestWindow
 from events.types.shared import Resources, Sketch
+from events.types.training import (
+    CheckpointCommitted,
+    CheckpointFailed,
+    CheckpointStatus,
+    Ending,
+    MemberGrant,
+    MemberStatus,
+    NoticeGiven,
+    NoticeStatus,
+    RunState,
+    TrainingDeclared,
+    TrainingGranted,
+    TrainingObserved,
+)
 from events.units import Instant
 
 AT: Final = 1_793_127_222.0  # 2026-10-27T18:53:42Z
 _UID: Final = "5f0c2a1e9b7d4c63"
 _REPLICA: Final = "llama-r3-0"
 _NEEDS: Final = Resources(gpus=1, cpu=2.0, memory_bytes=8 << 30)
+
+_CARD: Final = Resources(gpus=1, cpu=4.0, memory_bytes=16 << 30)
+_CHECKPOINT: Final = CheckpointStatus(
+    step=4200, at=AT + 9.0, path="/ckpt/step-4200", manifest="sha256:0b5c", size=3 << 30, seconds=6.5, verified=True
+)
 
 _ORIGIN: Final = Origin(id="order-4711", source="//acme.example/shop", topic="relume.inference.requests", offset=81)
 _REQUESTED: Final = InferenceRequested(
@@ -176,6 +196,67 @@ EXAMPLES: Final[tuple[Any, ...]] = (
         failed_at=AT + 3978,
         requested=_REQUESTED,
         idempotency_key="order-4711",
+    ),
+    TrainingDeclared(
+        job="tune",
+        uid=_UID,
+        revision=1,
+        generation=1,
+        spec={"command": ["python", "train.py"], "resources": {"gpus": 1}, "checkpoint": {"saveTimeout": "2m"}},
+    ),
+    TrainingGranted(
+        job="tune",
+        uid=_UID,
+        revision=1,
+        run=2,
+        members=(MemberGrant(member="tune-0", placement=Placement(node="node-1", gpus=("gpu-0",)), resources=_CARD),),
+        notice=NoticeGiven(id="tune-2-llama-1", deadline=AT + 120.0, reason="llama needs 1 GPU"),
+        reasons=("yields",),
+        message="model llama, of higher priority, needs its card",
+    ),
+    TrainingObserved(
+        job="tune",
+        uid=_UID,
+        revision=1,
+        run=2,
+        state=RunState.ENDED,
+        members=(MemberStatus(member="tune-0", node="node-1", gpus=("gpu-0",), resources=_CARD, exit_code=75),),
+        started_at=AT - 3600.0,
+        ended_at=AT + 9.4,
+        empty_at=AT + 9.5,
+        ending=Ending.SAVED,
+        reports=True,
+        step=4200,
+        step_at=AT + 2.0,
+        resumed_step=1100,
+        checkpoint=_CHECKPOINT,
+        notice=NoticeStatus(id="tune-2-llama-1", heard_at=AT + 0.2, eta=7.0, progress=3 << 30, saved_step=4200),
+        grant_epoch=17,
+    ),
+    CheckpointCommitted(job="tune", run=2, checkpoint=_CHECKPOINT, notice="tune-2-llama-1"),
+    CheckpointFailed(job="tune", run=2, step=4200, message="rank 0: OSError: No space left on device"),
+    ReclaimChanged(
+        id="tune-2-llama-1",
+        job="tune",
+        job_uid=_UID,
+        run=2,
+        members=("tune-0",),
+        shortage="llama",
+        shortage_uid=_UID,
+        shortage_since=AT,
+        cards=("node-1/gpu-0",),
+        state="claimed",
+        since=AT + 9.5,
+        due=AT + 120.0,
+        deadline=AT + 69.5,
+        manifest="sha256:0b5c",
+        step=4200,
+        cost=61.0,
+        history=(ReclaimStep(at=AT + 9.5, happened="cards_empty", state="claimed"),),
+        verdicts=(ReclaimVerdict(job="tune", why="taken", numbers={"cost": 61.0}),),
+        ledger=ReclaimLedger(
+            gpus=1.0, lost={"save": 6.5, "stop": 0.4}, stages={"plan": 0.01, "ack": 0.2, "save": 8.8}, steps_lost=0
+        ),
     ),
     EventRejected(
         topic="relume.requests",

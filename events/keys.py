@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from events.names import model_key, node_key, replica_subject
+from events.names import model_key, node_key, reclaim_key, replica_subject, training_key
 from events.types.decisions import OwnershipTaken
 from events.types.gateways import GatewayBeat
 from events.types.grants import LeadershipTaken
@@ -15,6 +15,7 @@ from events.types.inference import (
     model_of,
 )
 from events.types.letters import EventRejected
+from events.types.reclaims import ReclaimChanged
 from events.types.replicas import CardsObserved
 
 
@@ -31,7 +32,7 @@ def default_key(data: object) -> str | None:
             return f"pool/{data.pool}"
         case EventRejected():
             return f"topic/{data.topic}"
-    return _model_key(data)
+    return _model_key(data) or _training_key(data)
 
 
 def _model_key(data: object) -> str | None:
@@ -43,6 +44,14 @@ def _model_key(data: object) -> str | None:
         return None
     of_inference = isinstance(data, InferenceCompleted | InferenceChunk | InferenceParked | InferenceFailed)
     return model if of_inference else model_key(model)
+
+
+def _training_key(data: object) -> str | None:
+    """Of what is about a training job, and of attempts to take its cards."""
+    if isinstance(data, ReclaimChanged):
+        return reclaim_key(data.id)
+    job = getattr(data, "job", None)
+    return training_key(job) if isinstance(job, str) else None
 
 
 def default_subject(data: object, key: str) -> str:

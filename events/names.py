@@ -25,6 +25,7 @@ class Topic(StrEnum):
     DECISIONS = "relume.decisions"
     GRANTS = "relume.grants"
     REPLICAS = "relume.replicas"
+    RECLAIMS = "relume.reclaims"
     CARDS = "relume.cards"
     GATEWAYS = "relume.gateways"
     REQUESTS = "relume.requests"
@@ -53,6 +54,7 @@ TOPIC_KINDS: Final[dict[str, TopicKind]] = {
     Topic.DECISIONS: TopicKind.STATE,
     Topic.GRANTS: TopicKind.STATE,
     Topic.REPLICAS: TopicKind.STATE,
+    Topic.RECLAIMS: TopicKind.STATE,
     Topic.CARDS: TopicKind.STATE,
     Topic.GATEWAYS: TopicKind.STATE,
     Topic.REQUESTS: TopicKind.NEWS,
@@ -76,9 +78,24 @@ def model_key(model: str) -> str:
     return f"model/{model}"
 
 
+def training_key(job: str) -> str:
+    """The key of a training job's states, ``training/NAME``; also the start of its subjects."""
+    return f"training/{job}"
+
+
+def reclaim_key(attempt: str) -> str:
+    """The key of an attempt to take cards back, ``reclaim/ID``."""
+    return f"reclaim/{attempt}"
+
+
 def node_key(node: str) -> str:
     """The key of a node's states, ``node/NAME``."""
     return f"node/{node}"
+
+
+def member_name(job: str, index: int) -> str:
+    """The name of a process of a training job's gang: ``JOB-INDEX``."""
+    return f"{job}-{index}"
 
 
 def replica_name(model: str, revision: int, index: int) -> ReplicaName:

@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 from events.kinds import KINDS, Kind
-from events.types import decisions, gateways, grants, inference, letters, metrics, models, phases, replicas, requests
+from events.types import (
+    decisions,
+    gateways,
+    grants,
+    inference,
+    letters,
+    metrics,
+    models,
+    phases,
+    reclaims,
+    replicas,
+    requests,
+    training,
+)
 
-_MODULES = (decisions, gateways, grants, inference, letters, metrics, models, phases, replicas, requests)
+_MODULES = (
+    decisions, gateways, grants, inference, letters, metrics, models, phases, reclaims, replicas, requests, training,
+)  # fmt: skip
 
 BY_NAME: dict[tuple[str, int], Kind] = {(kind.name, kind.version): kind for kind in KINDS.values()}
 """Every kind by (name without version, version)."""
