@@ -48,6 +48,12 @@ class Use:
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
 
+    @property
+    def descriptor(self) -> int:
+        """Of the lock. A process that inherits it holds the use as well, and ends it when it ends."""
+        assert self._descriptor is not None, "the use has ended"
+        return self._descriptor
+
     def end(self) -> None:
         """Harmless twice."""
         if self._descriptor is not None:

@@ -9,6 +9,7 @@ import contextlib
 import random
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -41,6 +42,9 @@ from events.clock import Clock
 from events.units import Bytes, Instant, Seconds
 
 T = TypeVar("T")
+
+Writing = Callable[[Layout], AbstractContextManager[None]]
+"""How a cache becomes its folder's one writer for a while."""
 
 DIGEST_TRIES = 2
 """Wrong content is fetched once more, since it may have been broken on its way; then it is the source's."""
@@ -78,13 +82,23 @@ class Progress:
 
 
 class WeightCache:
-    """One folder of weights. Its methods block, and may be called from several threads."""
+    """One folder of weights. Its methods block, and may be called from several threads.
 
-    def __init__(self, root: Path, fetching: FetchPolicy, room: RoomPolicy, clock: Clock) -> None:
+    `writing`: who is the folder's writer all the time passes one that does nothing; then fetches of different addresses
+    may run side by side, of which none takes room that was promised to another.
+    """
+
+    def __init__(
+        self, root: Path, fetching: FetchPolicy, room: RoomPolicy, clock: Clock, writing: Writing = holding.writing
+    ) -> None:
         self.layout = Layout(root)
         self._fetching = fetching
         self._room = room
         self._clock = clock
+        self._writing = writing
+        self._promised: dict[Path, Bytes] = {}
+        self.changing = threading.RLock()
+        """Held while something is published, evicted or put aside, so that nobody evicts what is being published."""
 
     def hit(self, wanted: Wanted, source: Source) -> Got | None:
         """The weights, if they are there and what is wanted. A source that cannot be asked does not break a hit."""
@@ -133,28 +147,34 @@ class WeightCache:
         there = self.hit(wanted, source)
         if there is not None:
             return there
-        with holding.writing(self.layout):
+        with self._writing(self.layout):
             there = self.hit(wanted, source)
             return self._fetched(wanted, source, progress) if there is None else there
 
     def settle(self, wanted: Wanted) -> None:
         """Sync what was fetched, when nobody waits for it any more. Leaves it to the next one while another writes."""
-        with contextlib.suppress(FolderTaken), holding.writing(self.layout):
+        with contextlib.suppress(FolderTaken), self._writing(self.layout):
             publishing.settle(self.layout, wanted.address)
 
     def _fetched(self, wanted: Wanted, source: Source, progress: Progress) -> Got:
         began = self._clock.now()
         self._condemn_unsound(wanted)
-        self.layout.empty_trash()
-        shared = self._shared(wanted, source)
-        if shared is not None:
-            return self._got(shared, began, 0)
+        with self.changing:
+            self.layout.empty_trash()
+            shared = self._shared(wanted, source)
+            if shared is not None:
+                return self._got(shared, began, 0)
         folder = self.layout.partial / key(wanted.address)
-        described, got = self._right_content(wanted, source, folder, progress)
-        manifest = self._manifest(source, (described, got), folder / "data", began)
-        publishing.publish(self.layout, folder / "data", manifest, wanted.address)
-        delete(folder)
-        return self._got(manifest, began, got.transferred)
+        try:
+            described, got = self._right_content(wanted, source, folder, progress)
+            manifest = self._manifest(source, (described, got), folder / "data", began)
+            with self.changing:
+                publishing.publish(self.layout, folder / "data", manifest, wanted.address)
+                delete(folder)
+                return self._got(manifest, began, got.transferred)
+        finally:
+            with self.changing:
+                self._promised.pop(folder, None)
 
     def _right_content(
         self, wanted: Wanted, source: Source, folder: Path, progress: Progress
@@ -178,7 +198,8 @@ class WeightCache:
             and self.layout.blob(manifest.digest).exists()
             and not self._sound(self.layout.manifest(wanted.address), manifest)
         ):
-            publishing.condemn(self.layout, manifest.digest)
+            with self.changing:
+                publishing.condemn(self.layout, manifest.digest)
 
     def _shared(self, wanted: Wanted, source: Source) -> Manifest | None:
         """The same digest came from another address before: nothing to fetch."""
@@ -278,13 +299,18 @@ class WeightCache:
 
     def _make_room(self, described: Described, folder: Path) -> None:
         """Before the first byte: what it will take is there, or is made, or the fetch is refused with the numbers."""
-        there = inventory.cached(self.layout)
-        needed = Bytes(max(0, described.bytes - allocated(folder / "data")))
-        space = inventory.space(self.layout, self._room)
-        gone = admit(needed, space, inventory.entries(self.layout, there), self._room)
-        by_digest = inventory.by_digest(there)
-        for entry in gone:
-            inventory.evict(self.layout, by_digest[entry.digest])
-        if gone:
-            inventory.move_clock(self.layout, clock_after(inventory.clock_of(self.layout), gone, self._room.sla))
-            self.layout.empty_trash()
+        with self.changing:
+            needed = Bytes(max(0, described.bytes - allocated(folder / "data")))
+            self._promised.pop(folder, None)
+            others = sum(max(0, size - allocated(of / "data")) for of, size in self._promised.items())
+            there = inventory.cached(self.layout)
+            space = inventory.space(self.layout, self._room)
+            space = replace(space, used=Bytes(space.used + others))
+            gone = admit(needed, space, inventory.entries(self.layout, there), self._room)
+            by_digest = inventory.by_digest(there)
+            for entry in gone:
+                inventory.evict(self.layout, by_digest[entry.digest])
+            if gone:
+                inventory.move_clock(self.layout, clock_after(inventory.clock_of(self.layout), gone, self._room.sla))
+                self.layout.empty_trash()
+            self._promised[folder] = described.bytes
