@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from coldstart.core.cache.content import check_digest
 from coldstart.core.policy import ColdStartPolicy, HoldPolicy
 from events.spec import Duration, Quantity, Spec
 from events.units import Bytes, Seconds
@@ -49,4 +50,9 @@ class WeightsSpec(Spec):
     """Where the model's weights are."""
 
     uri: Annotated[str, Field(min_length=1)]
-    """A local path or `file://` URI of the file (or folder) that the engine loads."""
+    """What the engine loads: a local path or `file://` URI, used where it lies, or a remote address (`https://` …),
+    which the node's weight cache fetches and verifies first."""
+    digest: Annotated[str, AfterValidator(check_digest)] | None = None
+    """`sha256:` and 64 hexadecimal digits that the content must have. With it, a hit asks nobody."""
+    cache: bool | None = None
+    """Whether they go through the node's weight cache. Absent: remote addresses do, local files do not."""

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import TypeAdapter, ValidationError
 
+from coldstart.cache.weights import Wanted
 from coldstart.spec import WeightsSpec
 from events.names import ModelName
 from events.types.models import ModelDeclared
@@ -23,6 +24,13 @@ class Reason(StrEnum):
     INVALID_SPEC = "InvalidSpec"
     """The declaration or an option of its engine is wrong."""
     WEIGHTS_NOT_FOUND = "WeightsNotFound"
+    """A local file that is not there, or a source that refuses."""
+    WEIGHTS_NO_SPACE = "WeightsNoSpace"
+    """The node's cache cannot make the room; the message has the numbers."""
+    WEIGHTS_MISMATCH = "WeightsMismatch"
+    """What came is not what was asked for, or changed again and again."""
+    WEIGHTS_UNAVAILABLE = "WeightsUnavailable"
+    """The source gave nothing within the retries; what was verified is kept."""
     COMMAND_NOT_FOUND = "CommandNotFound"
     CANNOT_START = "CannotStart"
     """The system gave no process or no port."""
@@ -45,7 +53,10 @@ class InvalidDeclaration(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """One revision of a model, as far as running it goes. `weights` is a local path, or empty."""
+    """One revision of a model, as far as running it goes.
+
+    `weights` is a local path, or empty: also while `wanted`, what the node's cache must have first, is not there yet.
+    """
 
     model: ModelName
     uid: str
@@ -55,6 +66,7 @@ class Declared:
     weights: str
     slots: int
     timeouts: Timeouts
+    wanted: Wanted | None = None
 
 
 _SLOTS: TypeAdapter[int] = TypeAdapter(Slots)
@@ -69,15 +81,26 @@ def read_declaration(event: ModelDeclared) -> Declared:
         timeouts = TimeoutsSpec.model_validate(spec.get("timeouts") or {})
         slots = _SLOTS.validate_python(spec.get("slots", DEFAULT_SLOTS))
         raw = spec.get("weights")
-        weights = "" if raw is None else WeightsSpec.model_validate(raw).uri
+        weights = None if raw is None else WeightsSpec.model_validate(raw)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise InvalidDeclaration(f"{where or 'spec'}: {first['msg']}") from error
+    wanted = None if weights is None else through_the_cache(weights)
     return Declared(
         model=ModelName(event.model), uid=event.uid, revision=event.revision, engine=engine.type,
-        options=engine.options, weights=local_path(weights), slots=slots, timeouts=timeouts.resolve(),
+        options=engine.options, weights="" if weights is None or wanted is not None else local_path(weights.uri),
+        slots=slots, timeouts=timeouts.resolve(), wanted=wanted,
     )  # fmt: skip
+
+
+def through_the_cache(weights: WeightsSpec) -> Wanted | None:
+    """What the node's cache must have; None: they are used where they lie."""
+    remote = "://" in weights.uri and urlsplit(weights.uri).scheme != "file"
+    if not (remote if weights.cache is None else weights.cache):
+        return None
+    uri = weights.uri if "://" in weights.uri else Path(weights.uri).expanduser().absolute().as_uri()
+    return Wanted(uri, weights.digest)
 
 
 def local_path(uri: str) -> str:
@@ -86,5 +109,7 @@ def local_path(uri: str) -> str:
         return str(Path(uri).expanduser()) if uri else ""
     parts = urlsplit(uri)
     if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
-        raise InvalidDeclaration(f"weights.uri: {uri} is not a local file; write a path or file:///PATH")
+        raise InvalidDeclaration(
+            f"weights.uri: {uri} is not a local file; write a path or file:///PATH, or leave out cache: false"
+        )
     return unquote(parts.path)

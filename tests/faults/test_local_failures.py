@@ -56,7 +56,11 @@ def failed(reason: str, times: int = 1) -> Callable[[ReplicasObserved], bool]:
             "cannot execute /no/such",
         ),
         (engine() | {"weights": {"uri": "/no/such.gguf"}}, "WeightsNotFound", "/no/such.gguf do not exist"),
-        (engine() | {"weights": {"uri": "s3://b/k"}}, "InvalidSpec", "s3://b/k is not a local file"),
+        (
+            engine() | {"weights": {"uri": "s3://b/k", "cache": False}},
+            "InvalidSpec",
+            "s3://b/k is not a local file",
+        ),
         ({"engine": {"type": "command", "options": {"command": ["x"]}}}, "InvalidSpec", "port"),
     ],
     ids=["exits", "never listens", "never healthy", "refuses", "slots", "no command", "no weights", "s3", "options"],
