@@ -8,10 +8,14 @@
 
 `save(folder)` writes files into an empty folder; `load(folder)` reads them. When relume needs the GPU, all ranks stop
 at the same step, save, commit, and the process ends with code 75; started again, it goes on at exactly that step.
+
+A `save` that only stages the state (a copy in memory) and returns a future lets training go on while the copy is
+written; it is waited for before the next save, and before leaving. For frameworks see `preemption.trainer.adapters`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import signal
@@ -26,9 +30,10 @@ from preemption.trainer.channels.http import HttpChannel
 from preemption.trainer.channels.signals import SignalChannel
 from preemption.trainer.notice import UNFENCED, Notice
 from preemption.trainer.report import Reporter
-from preemption.trainer.saving import SaveFailed, Saver
+from preemption.trainer.saving import SaveFailed, Saver, Upload
+from preemption.trainer.sealing import Sealing
 from preemption.trainer.settings import TERM_GRACE, Channels, GuardSettings, from_environment
-from preemption.trainer.store import Store
+from preemption.trainer.store import Checkpoint, Store
 from preemption.trainer.watcher import Position, Watcher
 
 Callback = Callable[[Path], object]
@@ -41,8 +46,8 @@ class Preempted(SystemExit):
 class CheckpointGuard:
     """See the module. Make it in the main thread, after forking and before loading data; one a process.
 
-    `settings`: how often to save, what to keep. `ranks`: which of how many this process is; None means the only one.
-    Raises ValueError for settings that cannot be meant.
+    `settings`: how often to save, what to keep. `ranks`: which of how many this process is; None means what the
+    environment says (`Ranks.from_environment`). Raises ValueError for settings that cannot be meant.
     """
 
     def __init__(
@@ -55,12 +60,13 @@ class CheckpointGuard:
         ranks: Ranks | None = None,
     ) -> None:
         self._settings = settings or GuardSettings()
-        self._ranks = ranks or Ranks()
+        self._ranks = ranks or Ranks.from_environment()
         self._channels = from_environment()
         self._at: Position = (0, 0)
         self._reporter = Reporter(self._channels.report_file if self._ranks.leads else None)
-        store = Store(Path(folder), self._settings.keep)
-        self._saver = Saver(store, self._ranks, self._settings, save)
+        self._store = Store(Path(folder), self._settings.keep)
+        self._saver = Saver(self._store, self._ranks, self._settings, save)
+        self._sealing: Sealing | None = None
         self._load = load
         self._next_save = self._settings.every_steps or _NEVER
         self._watcher = Watcher(self._ranks, self._reporter, _files(self._channels), self._position)
@@ -69,6 +75,7 @@ class CheckpointGuard:
         self._http: HttpChannel | None = None
         if self._channels.http is not None and self._ranks.leads:
             self._http = HttpChannel(self._channels.http, self._channels.http_token, self._watcher.hear)
+        self._reporter.say("started", ranks=self._ranks.world, pid=os.getpid(), folder=str(folder))
         self._watcher.start()
 
     # the loop's side
@@ -112,13 +119,31 @@ class CheckpointGuard:
         self.finish()
 
     def save(self) -> None:
-        """Save now, on all ranks alike. Raises SaveFailed, RankLost."""
+        """Save now, on all ranks alike; committed on return. Raises SaveFailed, RankLost."""
+        self._settle()
         self._save()
 
     def finish(self) -> None:
-        """The training has come to its end: say so, and listen no more."""
+        """The training has come to its end: say so, and listen no more. Raises RankLost."""
+        self._settle()
         self._reporter.last_word("finished", step=self._at[0])
         self.close()
+
+    # for frameworks that own the loop, and save in their own time
+
+    def told(self, done: int) -> bool:
+        """As `step`, without saving: whether all ranks are now to save and `obey`. Raises RankLost."""
+        self._at = (done, 0)
+        return self._must_obey()
+
+    def obey(self) -> None:
+        """Save now, as told. Raises Preempted when told to go, RankLost; returns when training goes on."""
+        self._obey(self._watcher.notice)
+
+    @property
+    def newest(self) -> Checkpoint | None:
+        """The newest whole checkpoint on disk, as this rank sees it."""
+        return next(self._store.candidates(), None)
 
     def close(self) -> None:
         """Stop listening; signals do again what they did before."""
@@ -136,35 +161,49 @@ class CheckpointGuard:
 
     def _attend(self) -> None:
         """A round is open, or it is time to save."""
-        done = self._at[0]
+        if self._must_obey():
+            self._obey(self._watcher.notice)
+        elif self._at[0] >= self._next_save:
+            self._save_by_plan(self._at[0])
+
+    def _must_obey(self) -> bool:
+        """Whether a round is open and this is the first position beyond its barrier. Waits for the other ranks."""
+        if not self._watcher.pending:
+            return False
+        with self._last_words():
+            return self._at > self._watcher.barrier(self._settings.patience)
+
+    @contextlib.contextmanager
+    def _last_words(self) -> Iterator[None]:
+        """A run that ends because a rank is lost says so."""
         try:
-            if self._watcher.pending and self._at > self._watcher.barrier(self._settings.patience):
-                self._obey(self._watcher.notice)
-            elif done >= self._next_save:
-                self._save_by_plan(done)
+            yield
         except RankLost as error:
-            self._reporter.last_word("aborted", step=done, message=str(error))
+            self._reporter.last_word("aborted", step=self._at[0], message=str(error))
             raise
 
     def _save_by_plan(self, done: int) -> None:
-        try:
-            self._save()
-        except SaveFailed as error:
-            self._reporter.say("save_failed", step=done, message=str(error))
-            self._plan_next(done)
+        with self._last_words():
+            try:
+                self._settle()
+                self._save(staged=True)
+            except SaveFailed as error:
+                self._reporter.say("save_failed", step=done, message=str(error))
+                self._plan_next(done)
 
     def _obey(self, notice: Notice) -> None:
         """All ranks are here, at the barrier."""
         done = self._at[0]
-        try:
-            self._save(notice)
-        except SaveFailed as error:
-            self._reporter.say("save_failed", id=notice.id, epoch=notice.epoch, step=done, message=str(error))
-            self._plan_next(done)
-            self._watcher.end_round()
-            return
-        leave = self._watcher.must_leave
-        verdict = self._ranks.follow("leave" if leave else "continue", self._settings.patience)
+        with self._last_words():
+            try:
+                self._settle()
+                self._save(notice)
+            except SaveFailed as error:
+                self._reporter.say("save_failed", id=notice.id, epoch=notice.epoch, step=done, message=str(error))
+                self._plan_next(done)
+                self._watcher.end_round()
+                return
+            verdict = self._ranks.follow("leave" if self._watcher.must_leave else "continue", self._settings.patience)
         self._watcher.end_round()
         if verdict == "leave":
             self._reporter.last_word("leaving", id=notice.id, epoch=notice.epoch, step=done)
@@ -172,15 +211,27 @@ class CheckpointGuard:
             raise Preempted(self._settings.exit_code)
         self._reporter.say("continued", id=notice.id, epoch=notice.epoch, step=done)
 
-    def _save(self, notice: Notice | None = None) -> None:
+    def _save(self, notice: Notice | None = None, *, staged: bool = False) -> None:
+        """Write and seal; `staged`: what is still being written may be sealed while training goes on."""
         done = self._at[0]
         began = clock.steady_now()
         self._watcher.saving = lambda: self._saver.bytes_written(done)
         try:
-            saved = self._saver.save(done)
+            upload = self._saver.write(done)
+        except BaseException:
+            self._watcher.saving = None
+            raise
+        self._plan_next(done)
+        if staged and upload is not None:
+            self._sealing = Sealing(lambda: self._seal(done, upload, began, notice))
+        else:
+            self._seal(done, upload, began, notice)
+
+    def _seal(self, done: int, upload: Upload | None, began: float, notice: Notice | None) -> None:
+        try:
+            saved = self._saver.seal(done, upload)
         finally:
             self._watcher.saving = None
-        self._plan_next(done)
         self._reporter.say(
             "saved",
             id=None if notice is None else notice.id,
@@ -191,6 +242,14 @@ class CheckpointGuard:
             bytes=saved.manifest.size,
             seconds=round(clock.steady_now() - began, 3),
         )
+
+    def _settle(self) -> None:
+        """A save that is still being sealed comes to its end. Raises RankLost."""
+        sealing, self._sealing = self._sealing, None
+        if sealing is not None:
+            trouble = sealing.wait()
+            if trouble is not None:
+                self._reporter.say("save_failed", step=self._at[0], message=str(trouble))
 
     def _plan_next(self, done: int) -> None:
         if self._settings.every_steps is not None:

@@ -1,11 +1,16 @@
-"""Saving and loading by all ranks together: nobody commits what one rank could not write."""
+"""Saving and loading by all ranks together: nobody commits what one rank could not write.
+
+A save has two halves. *Writing* is the user's callback. *Sealing* makes the files durable, hashes them, and commits. A
+callback that has only copied the state aside (staged it) and returns something with a `result()` to wait for is sealed
+after that; a thread may do it while training goes on. Then it is the same kind of thing on all ranks.
+"""
 
 from __future__ import annotations
 
 import json
 from functools import partial
 from pathlib import Path
-from typing import Callable
+from typing import Callable, Protocol, runtime_checkable
 
 from preemption.trainer import manifest as manifests
 from preemption.trainer.board import Ranks
@@ -15,6 +20,14 @@ from preemption.trainer.settings import GuardSettings
 from preemption.trainer.store import Checkpoint, Store, sync_file
 
 Callback = Callable[[Path], object]
+
+
+@runtime_checkable
+class Upload(Protocol):
+    """What a callback returns that has staged the state and still writes it: a future."""
+
+    def result(self) -> object:
+        """Wait until all is written. Raises what went wrong."""
 
 
 class SaveFailed(RuntimeError):
@@ -29,21 +42,31 @@ class Saver:
         self._ranks = ranks
         self._settings = settings
         self._save = save
+        self._sealers = ranks.beside("seal")
 
-    def save(self, step: int) -> Checkpoint:
-        """Write, hash, commit, prune; the same on all ranks. Raises SaveFailed, RankLost."""
+    def write(self, step: int) -> Upload | None:
+        """The first half, on all ranks; returns what is still being written. Raises SaveFailed, RankLost."""
         folder = self._store.partial(step)
-        self._together(lambda: self._store.begin(step) if self._ranks.leads else None, step)
-        self._together(lambda: self._save(folder), step)
+        self._together(self._ranks, lambda: self._store.begin(step) if self._ranks.leads else None, step)
+        returned: list[object] = []
+        self._together(self._ranks, lambda: returned.append(self._save(folder)), step)
+        return returned[0] if isinstance(returned[0], Upload) else None
+
+    def seal(self, step: int, upload: Upload | None) -> Checkpoint:
+        """The second half, on all ranks: wait, hash, commit, prune. In any one thread. Raises SaveFailed, RankLost."""
+        ranks, patience, folder = self._sealers, self._settings.patience, self._store.partial(step)
+        self._together(ranks, lambda: None if upload is None else upload.result(), step)
+        seen: list[str] = []
+        self._together(ranks, lambda: seen.extend(_names(folder)), step)
+        # A shared file system may be late to show one rank what another wrote: what any of them sees is there.
+        names = sorted({name for part in ranks.gather(json.dumps(seen), patience) for name in json.loads(part)})
         entries: list[FileEntry] = []
-        self._together(lambda: entries.extend(self._my_share(folder)), step)
+        self._together(ranks, lambda: entries.extend(self._my_share(folder, names)), step)
         mine = json.dumps([[entry.path, entry.size, entry.sha256] for entry in entries])
-        parts = self._ranks.gather(mine, self._settings.patience)
-        files = tuple(FileEntry(*entry) for part in parts for entry in json.loads(part))
-        self._together(lambda: self._commit(step, files) if self._ranks.leads else None, step)
-        return Checkpoint(
-            step, self._store.final(step), manifests.Manifest(step, self._ranks.world, tuple(sorted(files, key=_path)))
-        )
+        files = tuple(FileEntry(*entry) for part in ranks.gather(mine, patience) for entry in json.loads(part))
+        files = tuple(sorted(files, key=_path))
+        self._together(ranks, lambda: self._commit(step, files) if ranks.leads else None, step)
+        return Checkpoint(step, self._store.final(step), manifests.Manifest(step, ranks.world, files))
 
     def restore(self, load: Callback, reporter: Reporter) -> int:
         """Load the newest whole checkpoint that all ranks can load. Returns its step; 0 for none. Raises RankLost."""
@@ -86,24 +109,23 @@ class Saver:
             manifests.verify(path, files[self._ranks.rank :: self._ranks.world])
         load(path)
 
-    def _my_share(self, folder: Path) -> list[FileEntry]:
+    def _my_share(self, folder: Path, names: list[str]) -> list[FileEntry]:
         """Each rank makes durable and hashes its part of all files, whoever wrote them."""
-        share = manifests.files_of(folder)[self._ranks.rank :: self._ranks.world]
         entries = []
-        for path in share:
-            sync_file(path)
-            entries.append(manifests.describe(folder, path))
+        for name in names[self._ranks.rank :: self._ranks.world]:
+            sync_file(folder / name)
+            entries.append(manifests.describe(folder, folder / name))
         return entries
 
     def _commit(self, step: int, files: tuple[FileEntry, ...]) -> None:
         self._store.commit(step, self._ranks.world, files)
         self._store.prune()
 
-    def _together(self, work: Callable[[], object], step: int) -> None:
+    def _together(self, ranks: Ranks, work: Callable[[], object], step: int) -> None:
         """Do a part; if any rank failed in it, all do as if they had."""
-        trouble = self._ranks.all_well(self._attempt(work), self._settings.patience)
+        trouble = ranks.all_well(self._attempt(work), self._settings.patience)
         if trouble:
-            if self._ranks.leads:
+            if ranks.leads:
                 self._store.abandon(step)
             raise SaveFailed(trouble)
 
@@ -118,3 +140,7 @@ class Saver:
 
 def _path(entry: FileEntry) -> str:
     return entry.path
+
+
+def _names(folder: Path) -> list[str]:
+    return [path.relative_to(folder).as_posix() for path in manifests.files_of(folder)]

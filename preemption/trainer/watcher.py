@@ -17,6 +17,7 @@ import queue
 import threading
 from typing import Callable
 
+from preemption.trainer import clock
 from preemption.trainer.board import Ranks
 from preemption.trainer.channels.file import FileChannel
 from preemption.trainer.notice import BadNotice, Heard, Mailbox, Mode, Notice, decode
@@ -25,8 +26,8 @@ from preemption.trainer.report import Reporter
 POLL = 0.2
 """Seconds between two looks at files and at the board: notice deadlines are seconds, and a look costs microseconds."""
 
-HEARTBEAT = 5.0
-"""Seconds between two reports of the step reached."""
+HEARTBEAT = 2.0
+"""Seconds between two reports of the step reached, or of the bytes written: often enough to see a stall of 30 s."""
 
 
 Position = tuple[int, int]
@@ -60,9 +61,12 @@ class Watcher:
         self._asked: queue.SimpleQueue[Notice | None] = queue.SimpleQueue()
         self._round: Round | None = None
         self._rounds = 0
+        self._unsent_position: str | None = None
         self._requests = 0
         self._requests_taken = [0] * ranks.world
-        self._beat_in = 0.0
+        self._next_beat = clock.steady_now() + HEARTBEAT
+        self._told: Position = (-1, 0)
+        self._board_away = False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="relume-watcher", daemon=True)
 
@@ -122,18 +126,32 @@ class Watcher:
     # the thread
 
     def _run(self) -> None:
+        unsent: list[Notice] = []
         while not self._ended.is_set():
             try:
                 asked = self._asked.get(timeout=POLL)
             except queue.Empty:
                 asked = None
             if asked is not None:
-                self._request(asked)
+                unsent.append(asked)
             self._look_at_files()
-            if self._ranks.leads:
-                self._open_round()
-            self._join_round()
+            try:
+                self._meet(unsent)
+                self._board_away = False
+            except OSError as error:  # the board is away; at the next turn it may be back
+                if not self._board_away:
+                    self._board_away = True
+                    self._reporter.say("board_away", step=self._position()[0], message=str(error))
             self._tell()
+
+    def _meet(self, unsent: list[Notice]) -> None:
+        """What this turn needs the board for. Raises OSError; then all of it can be done again."""
+        while unsent:
+            self._request(unsent[0])
+            del unsent[0]
+        if self._ranks.leads:
+            self._open_round()
+        self._join_round()
 
     def _look_at_files(self) -> None:
         for channel in self._files:
@@ -171,24 +189,27 @@ class Watcher:
             self._ranks.board.put(f"round/{self._rounds + 1}", holds.encode())
 
     def _join_round(self) -> None:
-        if self._round is not None:
-            return
-        text = self._ranks.board.get(f"round/{self._rounds + 1}")
-        if text is None:
-            return
-        self._rounds += 1
-        self._round = Round(self._rounds, decode(text))
-        self.pending = True  # before the position is read: see the module
-        self._ranks.board.put(f"round/{self._rounds}/{self._ranks.rank}", json.dumps(self._position()))
+        if self._round is None:
+            text = self._ranks.board.get(f"round/{self._rounds + 1}")
+            if text is None:
+                return
+            self._rounds += 1
+            self._round = Round(self._rounds, decode(text))
+            self.pending = True  # before the position is read: see the module
+            self._unsent_position = json.dumps(self._position())
+        if self._unsent_position is not None:  # read once, however often it takes to write it: others may have seen it
+            self._ranks.board.put(f"round/{self._rounds}/{self._ranks.rank}", self._unsent_position)
+            self._unsent_position = None
 
     def _tell(self) -> None:
-        if not self._ranks.leads:
+        """Rank 0: where the loop is, when that is news."""
+        now = clock.steady_now()
+        if not self._ranks.leads or now < self._next_beat:
             return
-        self._beat_in -= POLL
-        if self._beat_in <= 0:
-            self._beat_in = HEARTBEAT
-            saving = self.saving
-            if saving is None:
-                self._reporter.say("step", step=self._position()[0])
-            else:
-                self._reporter.say("progress", step=self._position()[0], bytes=saving())
+        self._next_beat = now + HEARTBEAT
+        at, saving = self._position(), self.saving
+        if saving is not None:
+            self._reporter.say("progress", step=at[0], bytes=saving())
+        elif at != self._told:
+            self._told = at
+            self._reporter.say("step", step=at[0])
