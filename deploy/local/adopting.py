@@ -21,7 +21,7 @@ from deploy.local.logs import log_path
 from deploy.local.process import Order, ReplicaProcess
 from events.log import EventLog, Query
 from events.names import Topic
-from events.types.replicas import ReplicaState, ReplicaStatus
+from events.types.replicas import ReplicasObserved, ReplicaState, ReplicaStatus
 
 ANSWER: Final = 5.0
 """Seconds in which a shim must answer at its door: it does nothing else."""
@@ -64,12 +64,15 @@ async def survivors(log: EventLog, folder: DataFolder, node: str) -> dict[str, S
         if name not in serving:
             continue
         model, status = serving[name]
-        process = await _knock(folder, name, path)
-        if process is not None and process.pid == status.pid:
-            found[name] = Survivor(model, status, process)
-        elif process is not None:
-            process.kill()
-            await process.wait_gone()
+        env = {MARK_REPLICA: name, MARK_DATA: folder.mark}
+        adopted = await knock(path, Order(argv=("adopted",), env=env, log_path=log_path(folder.logs, name), header=""))
+        if adopted is None:
+            continue
+        if adopted.process.pid == status.pid and not adopted.stopping:
+            found[name] = Survivor(model, status, adopted.process)
+        else:
+            adopted.process.kill()
+            await adopted.process.wait_gone()
     return found
 
 
@@ -81,25 +84,33 @@ async def _serving(log: EventLog, node: str) -> dict[str, tuple[str, ReplicaStat
     """What the log says of replicas of this node, by name."""
     found = {}
     async for record in log.read(Query(Topic.REPLICAS, newest_per_key=True)):
-        for status in record.envelope.data.replicas:
+        observed = record.envelope.data
+        for status in observed.replicas if isinstance(observed, ReplicasObserved) else ():
             if status.node == node and status.state in SERVING and status.ready_at is not None:
-                found[status.replica] = (record.envelope.data.model, status)
+                found[status.replica] = (observed.model, status)
     return found
 
 
-async def _knock(folder: DataFolder, name: str, path: Path) -> ReplicaProcess | None:
-    """The replica behind a door; None when nobody is."""
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """Processes that were another relume's. `stopping`: they have been told to end."""
+
+    process: ReplicaProcess
+    stopping: bool
+
+
+async def knock(path: Path, order: Order) -> Adopted | None:
+    """Take over who is behind a door; None when nobody is. `order` says what was started there, by its marks."""
     at = os.open(path.parent, os.O_RDONLY)  # a socket's address may have 107 bytes, and folders are deep
     short = Path(f"/proc/self/fd/{at}/{path.name}")
     try:
         async with asyncio.timeout(ANSWER):
             reader, writer = await asyncio.open_unix_connection(short if short.parent.exists() else path)
-            word, engine, shim = (await reader.readline()).decode().split()
+            _, engine, shim, *state = (await reader.readline()).decode().split()
+            adopted = AdoptedShim(int(shim), reader, writer)
+            return Adopted(ReplicaProcess(order, adopted, int(engine)), stopping=bool(state))
     except (OSError, TimeoutError, ValueError):  # it ended: its socket's file may be left, its processes are found
         await asyncio.to_thread(path.unlink, missing_ok=True)
         return None
     finally:
         os.close(at)
-    env = {MARK_REPLICA: name, MARK_DATA: folder.mark}
-    order = Order(argv=(word,), env=env, log_path=log_path(folder.logs, name), header="")
-    return ReplicaProcess(order, AdoptedShim(int(shim), reader, writer), int(engine))

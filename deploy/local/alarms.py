@@ -1,46 +1,48 @@
-"""When to look at which model though nothing happened: one instant a model, one task for all."""
+"""When to look at which model or job though nothing happened: one instant a name, one task for all."""
 
 from __future__ import annotations
 
 import asyncio
 import heapq
 from collections.abc import AsyncIterator
+from typing import Generic, TypeVar
 
 from events.clock import Clock
-from events.names import ModelName
 from events.units import Instant
 
+N = TypeVar("N", bound=str)
 
-class Alarms:
-    """Instants by model; setting one replaces the model's former one."""
+
+class Alarms(Generic[N]):
+    """Instants by name; setting one replaces the name's former one."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._at: dict[ModelName, Instant] = {}
-        self._heap: list[tuple[Instant, ModelName]] = []
+        self._at: dict[N, Instant] = {}
+        self._heap: list[tuple[Instant, N]] = []
         self._earlier = asyncio.Event()
 
-    def set(self, model: ModelName, at: Instant | None) -> None:
-        """Ring for `model` at this instant; None: not at all."""
+    def set(self, name: N, at: Instant | None) -> None:
+        """Ring for `name` at this instant; None: not at all."""
         if at is None:
-            self._at.pop(model, None)
-        elif self._at.get(model) != at:
-            self._at[model] = at
-            heapq.heappush(self._heap, (at, model))
-            if self._heap[0] == (at, model):
+            self._at.pop(name, None)
+        elif self._at.get(name) != at:
+            self._at[name] = at
+            heapq.heappush(self._heap, (at, name))
+            if self._heap[0] == (at, name):
                 self._earlier.set()
         if len(self._heap) > 64 + 4 * len(self._at):  # mostly replaced ones
-            self._heap = [(at, model) for model, at in self._at.items()]
+            self._heap = [(at, name) for name, at in self._at.items()]
             heapq.heapify(self._heap)
 
-    async def rings(self) -> AsyncIterator[ModelName]:
-        """Models, each at its instant. For one consumer."""
+    async def rings(self) -> AsyncIterator[N]:
+        """Names, each at its instant. For one consumer."""
         while True:
             while self._heap and self._heap[0][0] <= self._clock.now():
-                at, model = heapq.heappop(self._heap)
-                if self._at.get(model) == at:
-                    del self._at[model]
-                    yield model
+                at, name = heapq.heappop(self._heap)
+                if self._at.get(name) == at:
+                    del self._at[name]
+                    yield name
             await self._sleep()
 
     async def _sleep(self) -> None:

@@ -81,8 +81,8 @@ class LocalCluster:
         self._folder = folder
         self._settings = settings
         self._view = View(settings.node, settings.drain_bound)
-        self._alarms = Alarms(clock)
-        self._publisher = Publisher(log, writer, clock, self._state)
+        self._alarms: Alarms[ModelName] = Alarms(clock)
+        self._publisher: Publisher[ModelName] = Publisher(log, writer, clock, self._state)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stale_killed = 0
         self._adopted = 0

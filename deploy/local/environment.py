@@ -35,7 +35,8 @@ class Marks:
 
     replica: str
     data_dir: str
-    port: int
+    port: int | None
+    """Where it listens; None: it does not."""
     cpu: float
     cards: tuple[str, ...] = ()
     """All cards it was granted."""
@@ -54,11 +55,10 @@ def child_environment(ours: Mapping[str, str], marks: Marks, engine: Mapping[str
     made |= {
         MARK_REPLICA: marks.replica,
         MARK_DATA: marks.data_dir,
-        "RELUME_PORT": str(marks.port),
         "RELUME_GPUS": ",".join(marks.cards),
         "CUDA_VISIBLE_DEVICES": ",".join(marks.devices),
         # NVIDIA's container hook reads this one; "void" is its word for none
         "NVIDIA_VISIBLE_DEVICES": ",".join(marks.devices) or "void",
         "PYTHONUNBUFFERED": "1",
     }
-    return made
+    return made if marks.port is None else made | {"RELUME_PORT": str(marks.port)}

@@ -6,6 +6,7 @@
     DATA/events.db…      the event log
     DATA/logs/           REPLICA.log and REPLICA.log.1, at most 5 MiB each
     DATA/doors/          a socket for each replica of a relume cluster, where the next one takes it over
+    DATA/training/       training jobs: see `deploy.local.training.places`
 
 What relume makes is for its owner alone (0700, 0600). A folder that was there before keeps its permissions, since it
 may be somebody's own; the files in it are owner-only all the same.
@@ -50,6 +51,11 @@ class DataFolder:
         return self.path / "doors"
 
     @property
+    def training(self) -> Path:
+        """What training jobs have."""
+        return self.path / "training"
+
+    @property
     def mark(self) -> str:
         """How processes name this folder: the same text however the folder was written."""
         return str(self.path)
@@ -87,6 +93,8 @@ def _take(path: Path, how: int) -> DataFolder:
         logs = real / "logs"
         logs.mkdir(mode=0o700, exist_ok=True)
         (real / "doors").mkdir(mode=0o700, exist_ok=True)
+        (real / "training").mkdir(mode=0o700, exist_ok=True)
+        (real / "training" / "logs").mkdir(mode=0o700, exist_ok=True)
     except BlockingIOError as error:
         holder = _read_pid(lock)
         os.close(lock)

@@ -85,7 +85,8 @@ class Shim(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to start. `env` carries the marks; `cores`: those it may run on (empty: all)."""
+    """What to start. `env` carries the marks; `cores`: those it may run on (empty: all); `folder`: where to
+    start it (None: here)."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -97,12 +98,18 @@ class Order:
     niceness: int = 0
     cores: tuple[int, ...] = ()
     door: Door | None = None
+    keep: tuple[int, ...] = ()
+    """Descriptors that shim and engine inherit: uses of weights, which so end when the last process does."""
+    folder: Path | None = None
+    word: Path | None = None
+    """Where it is written how the engine ended, for a relume that comes after."""
 
     def shim_arguments(self) -> list[str]:
         """The command line of the shim (without Python's)."""
         numbers = [str(self.log_bytes), str(self.grace), str(self.orphan_grace), str(self.niceness)]
         door = ["", "0"] if self.door is None else [str(self.door.path), str(self.door.open_for)]
-        return [str(self.log_path), *numbers, ",".join(map(str, self.cores)), *door, self.header, *self.argv]
+        word = "" if self.word is None else str(self.word)
+        return [str(self.log_path), *numbers, ",".join(map(str, self.cores)), *door, word, self.header, *self.argv]
 
 
 class ReplicaProcess:
@@ -197,7 +204,7 @@ async def start_process(order: Order) -> ReplicaProcess:
     shim = await asyncio.create_subprocess_exec(
         sys.executable, "-I", "-S", SHIM, *order.shim_arguments(),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-        env=dict(order.env), start_new_session=True,
+        env=dict(order.env), start_new_session=True, pass_fds=order.keep, cwd=order.folder,
     )  # fmt: skip
     try:
         pid = await _first_word(shim, order)

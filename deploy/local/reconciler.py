@@ -47,7 +47,9 @@ class _Runs:
 class Reconciler:
     """All models' replicas. `spawn` runs their lives."""
 
-    def __init__(self, tools: Tools, view: View, alarms: Alarms, publisher: Publisher, spawn: Spawn) -> None:
+    def __init__(
+        self, tools: Tools, view: View, alarms: Alarms[ModelName], publisher: Publisher[ModelName], spawn: Spawn
+    ) -> None:
         self._tools = tools
         self._view = view
         self._alarms = alarms

@@ -1,12 +1,14 @@
 """The parent of one engine: it outlives nothing and leaves nothing behind.
 
-Started as ``python -I -S shim.py LOG LOG_BYTES GRACE ORPHAN_GRACE NICE CORES DOOR DOOR_OPEN HEADER ARGV...`` with the
-engine's environment as its own. Standard library only, few imports: this is on the path of every cold start.
+Started as ``python -I -S shim.py LOG LOG_BYTES GRACE ORPHAN_GRACE NICE CORES DOOR DOOR_OPEN WORD HEADER ARGV...``
+with the engine's environment as its own. Standard library only, few imports: this is on the path of every cold start.
 
 * Standard input is the *life pipe*: ``t`` asks the engine's processes to end (SIGTERM, after GRACE seconds SIGKILL),
   ``k`` kills them at once, end of file (relume is dead, however it died) is ``t`` with ORPHAN_GRACE.
 * With a DOOR (the path of a socket) the engine serves on after that: for DOOR_OPEN seconds the next relume may connect,
-  and that connection then is life pipe and report in one. It hears ``adopted ENGINE SHIM`` first.
+  and that connection then is life pipe and report in one. It hears ``adopted ENGINE SHIM`` first, or ``adopted ENGINE
+  SHIM stopping`` when the engine was told to end.
+* How the engine ended is also written to WORD (a path, or empty: nowhere), for who comes when all is over.
 * Standard output says what happened, a line each: ``pid N``, ``error ERRNO TEXT``, ``exit CODE``, ``signal NUMBER``,
   and ``gone`` once no process of the engine is left.
 * The engine's output goes to LOG; at LOG_BYTES it becomes ``LOG.1`` and starts anew.
@@ -48,6 +50,17 @@ def report(line: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def leave_word(path: str, line: str) -> None:
+    """Say it to who comes later, whole or not at all. What cannot be written is not known then."""
+    if path:
+        try:
+            with open(path + ".partial", "w") as file:
+                file.write(line + "\n")
+            os.replace(path + ".partial", path)
+        except OSError:
+            return
 
 
 class Log:
@@ -191,6 +204,9 @@ class Door:
 class Shim:
     """Waits for the life pipe, the engine's output, its children and its timer; ends when all are gone."""
 
+    word = ""
+    """Where it is written how the engine ended."""
+
     def __init__(self, engine: int, output: int, log: Log, graces: tuple[float, float], door: Door) -> None:
         self.engine = engine
         self.output = output
@@ -245,22 +261,23 @@ class Shim:
 
     def hear_door(self) -> None:
         """Another relume takes over."""
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        if not self.stopping:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         self.door.accept()
         self.life_open = True
-        report(f"adopted {self.engine} {os.getpid()}")
+        report(f"adopted {self.engine} {os.getpid()}" + (" stopping" if self.stopping else ""))
 
     def heard(self) -> set[int]:
         """Who may tell us what to do: relume, else, while the engine serves on without one, whoever is at the door."""
         if self.life_open:
             return {LIFE}
-        return set() if self.stopping or self.door.listening is None else {self.door.listening.fileno()}
+        return set() if self.door.listening is None else {self.door.listening.fileno()}
 
     def hear_signals(self, numbers: bytes) -> None:
         """Act on what the kernel sent."""
         for number in numbers:
             if number == signal.SIGALRM:
-                if self.heard() and not self.life_open:  # nobody came
+                if self.heard() and not self.life_open and not self.stopping:  # nobody came
                     self.stop(self.orphan_grace)
                 else:
                     self.kill()
@@ -281,10 +298,10 @@ class Shim:
             if pid == self.engine:
                 self.engine_ended = True
                 self.copy_rest()
-                if os.WIFSIGNALED(status):
-                    report(f"signal {os.WTERMSIG(status)}")
-                else:
-                    report(f"exit {os.WEXITSTATUS(status)}")
+                signalled = os.WIFSIGNALED(status)
+                line = f"signal {os.WTERMSIG(status)}" if signalled else f"exit {os.WEXITSTATUS(status)}"
+                leave_word(self.word, line)
+                report(line)
                 if not self.stopping:  # it ended by itself: what it left behind has no purpose
                     self.kill()
 
@@ -338,7 +355,7 @@ def listen_to_signals() -> int:
 
 def main(arguments: list[str]) -> int:
     """Start the engine, watch it, and return when nothing of it is left."""
-    path, log_bytes, grace, orphan_grace, niceness, cores, door_path, door_open, header, *argv = arguments
+    path, log_bytes, grace, orphan_grace, niceness, cores, door_path, door_open, word, header, *argv = arguments
     signals = listen_to_signals()
     prctl(PR_SET_PDEATHSIG, signal.SIGUSR1)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -355,6 +372,7 @@ def main(arguments: list[str]) -> int:
         return 1
     os.close(engine_output)
     shim = Shim(engine, output, log, (float(grace), float(orphan_grace)), door)
+    shim.word = word
     try:
         report(f"pid {engine}")
         shim.run(signals)
