@@ -20,6 +20,7 @@ from deploy.local.care import Care
 from deploy.local.cores import Cores, own_cores
 from deploy.local.folder import DataFolder
 from deploy.local.inventory import take_inventory, usable_cores
+from deploy.local.keeping import Keeper, NoKeeper
 from deploy.local.logs import prune_logs
 from deploy.local.places import Places
 from deploy.local.prober import HttpProber
@@ -80,6 +81,8 @@ class LocalCluster:
         self._clock = clock
         self._folder = folder
         self._settings = settings
+        self.keeper: Keeper = NoKeeper()
+        """The node's weights; who has a cache sets it before `start`."""
         self._view = View(settings.node, settings.drain_bound)
         self._alarms: Alarms[ModelName] = Alarms(clock)
         self._publisher: Publisher[ModelName] = Publisher(log, writer, clock, self._state)
@@ -134,7 +137,7 @@ class LocalCluster:
         tools = Tools(
             clock=self._clock, settings=settings, folder=self._folder, ports=Ports(settings.host),
             cores=Cores(own_cores()), places=Places(places, settings.start_place_bound, self._clock),
-            prober=self._prober, engine_for=engine_for,
+            prober=self._prober, engine_for=engine_for, keeper=self.keeper,
             real_cards=frozenset(card.id for card in cards.cards if not card.virtual),
         )  # fmt: skip
         self._wired = True

@@ -2,7 +2,7 @@
 
 A big model on a slow disk may take half an hour and is fine as long as something moves; one that hangs is seen a minute
 after its last sign of life. Signs of life: the phase changed, the log grew, the processes worked (a tenth of one core
-since the last sign: answering our probes takes less), their memory grew by a mebibyte.
+since the last sign: answering our probes takes less), their memory grew by a mebibyte, bytes of weights arrived.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ class Sample:
     log_bytes: int
     cpu_seconds: Seconds | None = None
     memory_bytes: int | None = None
+    fetched: int = 0
+    """Bytes of weights that were verified; changes also while their fetch waits for its turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ def advance(before: Progress, seen: Sample, now: Instant) -> Progress:
 
 
 def _moved(old: Sample, new: Sample, passed: Seconds) -> bool:
-    if new.phase is not old.phase or new.log_bytes != old.log_bytes:
+    if new.phase is not old.phase or new.log_bytes != old.log_bytes or new.fetched != old.fetched:
         return True
     if new.cpu_seconds is not None:
         worked = new.cpu_seconds - (old.cpu_seconds or 0.0)
@@ -56,15 +58,22 @@ def _moved(old: Sample, new: Sample, passed: Seconds) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StartDeadline:
-    """A start has failed when nothing moved for `stall`, or at `cap` whatever moves."""
+    """A start has failed when nothing moved for `stall`, or at `cap` whatever moves.
+
+    While weights are fetched there is no cap, and nothing may move for `fetch_stall`: a source may ask for a minute's
+    patience, and the fetch has retries and an end of its own.
+    """
 
     stall: Seconds = Seconds(60.0)
     cap: Seconds = Seconds(1800.0)
+    fetch_stall: Seconds = Seconds(150.0)
 
     def verdict(self, began_at: Instant, progress: Progress, now: Instant) -> str:
         """Why the start has failed, or empty."""
-        if now - progress.at >= self.stall:
-            return f"no sign of progress for {self.stall:g} s in phase {progress.seen.phase}"
-        if now - began_at >= self.cap:
+        fetching = progress.seen.phase is Phase.FETCH
+        stall = self.fetch_stall if fetching else self.stall
+        if now - progress.at >= stall:
+            return f"no sign of progress for {stall:g} s in phase {progress.seen.phase}"
+        if not fetching and now - began_at >= self.cap:
             return f"not ready after {self.cap:g} s, in phase {progress.seen.phase}"
         return ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from deploy.local import backoff
@@ -149,6 +149,8 @@ class Reconciler:
             replica=status.replica, revision=status.revision, resources=status.resources,
             placement=Placement(node=status.node, gpus=status.gpus),
         )  # fmt: skip
+        if declared.wanted is not None:  # its engine has them; which path it was given does not matter any more
+            declared = replace(declared, weights=declared.wanted.address)
         try:
             prepared = prepare(self._tools, declared, grant, int(status.address.rpartition(":")[2]))
         except ValueError:

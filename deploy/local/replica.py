@@ -12,8 +12,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from coldstart.core.budget import Tier
+from coldstart.core.cache.transfer import Transferred
 from deploy.local.backoff import Failure
 from deploy.local.declared import Declared, Reason
+from deploy.local.keeping import Had
 from deploy.local.logs import log_path, log_size, tail
 from deploy.local.plan import ActualReplica
 from deploy.local.process import ReplicaProcess
@@ -22,7 +25,7 @@ from deploy.local.starting import TAIL_LINES, Prepared, Start, StartFailed, Tool
 from deploy.local.usage import TreeUse
 from events.names import ReplicaName
 from events.types.grants import ReplicaGrant
-from events.types.replicas import Phase, PhaseSpan, ReplicaState, ReplicaStatus
+from events.types.replicas import Phase, PhaseSpan, ReplicaState, ReplicaStatus, StartWeights
 from events.units import Instant, Seconds
 from runtime.core.lifecycle import ReplicaEvent, after
 
@@ -69,6 +72,9 @@ class Replica:
         self._ordered: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         self._log = log_path(tools.folder.logs, grant.replica)
         self._progress: Progress | None = None
+        self._had: Had | None = None
+        self._weights: StartWeights | None = None
+        self._fetched = 0
         tools.cores.take(self.name, grant.resources.cpu if tools.settings.pin_cores else 0.0)
 
     def take_over(self, status: ReplicaStatus, process: ReplicaProcess, prepared: Prepared) -> None:
@@ -121,6 +127,8 @@ class Replica:
         self._order(self.verdict)
         self._move(ReplicaEvent.STOP_BEGAN if self.verdict.reason is None else ReplicaEvent.BROKE)
         await self._clear_away(in_order=self.verdict.reason is None)
+        if self._had is not None:
+            self._had.end()
         self._tools.cores.give_back(self.name)
         self._move(ReplicaEvent.GONE)
 
@@ -132,6 +140,8 @@ class Replica:
             except StartFailed as failed:
                 return Verdict(failed.reason, failed.message)
             self._close_phase()
+            if self._had is not None:
+                self._had.loaded.set()
             self.ready_at = self._tools.clock.now()
             self._move(ReplicaEvent.ANSWERED)
         exit_ = await self.process.wait_exit()
@@ -177,6 +187,24 @@ class Replica:
         """Its port and the engine's abilities are known."""
         self._prepared = prepared
 
+    def fetching(self, seen: Transferred | None) -> None:
+        """Its weights are on their way."""
+        if seen is None:
+            self._fetched -= 1  # to wait for its turn is no standstill
+        elif seen.total and seen.done <= seen.total:
+            self._fetched = seen.done
+            told = StartWeights(bytes=seen.total, tier=Tier.REMOTE, done=seen.done, rate=seen.rate, at=seen.at)
+            if self._weights is None or told.done != self._weights.done:
+                self._weights = told
+                self._changed(self)
+
+    def has(self, had: Had) -> None:
+        """Its weights are here."""
+        self._had = had
+        self._weights = StartWeights(
+            bytes=had.bytes, tier=had.tier, done=had.bytes, at=self._tools.clock.now(), least_seconds=had.least
+        )
+
     def spawning(self, process: asyncio.Task[ReplicaProcess]) -> None:
         """Its engine is about to run."""
         self._spawning = process
@@ -220,11 +248,17 @@ class Replica:
             return
         assert self.phase is not None
         now = self._tools.clock.now()
-        seen = Sample(self.phase, log_size(self._log), *((use.cpu_seconds, use.memory_bytes) if use else (None, None)))
+        cpu, memory = (use.cpu_seconds, use.memory_bytes) if use else (None, None)
+        seen = Sample(self.phase, log_size(self._log), cpu, memory, self._fetched)
         self._progress = Progress(now, seen) if self._progress is None else advance(self._progress, seen, now)
-        wrong = self._tools.settings.start_deadline.verdict(self.created_at, self._progress, now)
+        wrong = self._tools.settings.start_deadline.verdict(self._began(), self._progress, now)
         if wrong:
             self.fail(Reason.START_HUNG, wrong)
+
+    def _began(self) -> Instant:
+        """When what is bounded in all began: the fetch of weights is not, as long as bytes come."""
+        fetched = [span.ended_at for span in self.spans if span.phase is Phase.FETCH and span.ended_at is not None]
+        return Instant(fetched[-1]) if fetched else self.created_at
 
     async def failure(self) -> Failure:
         """What went wrong, with the engine's last lines; for a life that ended by a failure."""
@@ -259,6 +293,7 @@ class Replica:
             cancels=str(abilities.cancels) if abilities else "streams",
             busy_path=abilities.busy_path if abilities else "",
             reason=str(verdict.reason or "") if verdict else "", message=verdict.message if verdict else "",
+            weights=self._weights,
         )  # fmt: skip
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from coldstart.cache.weights import Wanted
+from coldstart.core.cache.errors import CacheError
+from coldstart.core.cache.transfer import Transferred
 from deploy.local.addresses import NoFreePort, Ports, is_conflict
 from deploy.local.cores import Cores
 from deploy.local.declared import Declared, Reason
 from deploy.local.environment import Marks, child_environment
 from deploy.local.folder import DataFolder
+from deploy.local.keeping import Had, Keeper, reason_of
 from deploy.local.logs import RUN_MARK, log_path, tail
 from deploy.local.places import Places
 from deploy.local.process import CannotStart, Door, Exit, Order, ReplicaProcess, start_process
@@ -75,6 +79,7 @@ class Tools:
     places: Places
     prober: Prober
     engine_for: Callable[[EngineType], Engine]
+    keeper: Keeper
     real_cards: frozenset[str]
 
 
@@ -96,6 +101,12 @@ class Listener(Protocol):
 
     def prepared(self, prepared: Prepared) -> None:
         """The port is chosen and the engine's abilities are known."""
+
+    def fetching(self, seen: Transferred | None) -> None:
+        """How its weights get here; None: their fetch waits for its turn."""
+
+    def has(self, had: Had) -> None:
+        """Its weights are here, and the listener's to end when no process of the replica is left."""
 
     def spawning(self, process: asyncio.Task[ReplicaProcess]) -> None:
         """An engine is about to run: it must be cleared away whatever happens to this start."""
@@ -120,10 +131,13 @@ class Start:
         self._declared = declared
         self._grant = grant
         self._listener = listener
+        self._keep: tuple[int, ...] = ()
         self._log = log_path(tools.folder.logs, grant.replica)
 
     async def run(self) -> ReplicaProcess:
         """Start it. Raises StartFailed."""
+        if self._declared.wanted is not None:
+            await self._fetch(self._declared.wanted)
         if self._tools.places.full:
             self._listener.entered(Phase.PLACE)
         place = await self._tools.places.take()
@@ -137,6 +151,19 @@ class Start:
             raise StartFailed(Reason.CANNOT_START, f"its port was taken by others {CONFLICTS} times in a row")
         finally:
             place.give_back()
+
+    async def _fetch(self, wanted: Wanted) -> None:
+        """Have the weights on this node. No place is taken meanwhile: bytes that arrive need no core of a start."""
+        self._listener.entered(Phase.FETCH)
+        try:
+            had = await self._tools.keeper.have(wanted, self._listener.fetching)
+        except CacheError as error:
+            raise StartFailed(reason_of(error), f"{error}; {error.remedy}" if error.remedy else str(error)) from error
+        except OSError as error:
+            raise StartFailed(reason_of(error), f"the node's weight cache: {error}") from error
+        self._listener.has(had)
+        self._keep = (had.use.descriptor,)
+        self._declared = replace(self._declared, weights=str(had.path))
 
     async def _check_weights(self, abilities: Abilities) -> None:
         path = self._declared.weights
@@ -206,6 +233,7 @@ class Start:
             niceness=tools.settings.niceness,
             cores=tools.cores.of(grant.replica),
             door=self._door(),
+            keep=self._keep,
         )
 
     def _door(self) -> Door | None:

@@ -57,6 +57,23 @@ class PhaseSpan:
 
 
 @value
+class StartWeights:
+    """The weights of a replica whose start went through the node's cache.
+
+    `tier`: where they were when the start began: ``memory``, ``disk`` or ``remote``. While they are fetched, `done` of
+    `bytes` were verified at `at`, at `rate` bytes a second. `least_seconds`: what bringing them takes at least, by what
+    this node has measured.
+    """
+
+    bytes: Count
+    tier: str
+    done: Count = 0
+    rate: Amount | None = None
+    at: At
+    least_seconds: Amount | None = None
+
+
+@value
 class ReplicaStatus:
     """One replica as the cluster adapter sees it. Times are instants; `address` is ``HOST:PORT`` once it listens.
 
@@ -82,6 +99,7 @@ class ReplicaStatus:
     busy_path: str = ""
     reason: str = ""
     message: str = ""
+    weights: StartWeights | None = None
 
 
 @event("relume.replicas.observed", Topic.REPLICAS)

@@ -1,0 +1,103 @@
+"""The cold-start budget: what a start could have taken at least, what it took, and which phase broke the promise. Pure.
+
+``T_min = max(bytes/network, bytes/disk, bytes/digest) + T_engine + T_first_token`` (field note on cold starts, §1): the
+bytes have to come from where they are (the *tier*) as fast as was measured, and the engine needs what its quickest
+start needed. Whether a promise could have been kept is computed, never asserted; what was not measured is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from events.types.replicas import Phase
+from events.units import Bytes, Seconds
+
+ENGINE_PHASES = (Phase.SPAWN, Phase.LOAD, Phase.WARMUP)
+"""What an engine needs wherever its weights are."""
+
+ANSWER = "answer"
+"""Ready to the first byte of the answer: the part of a cold start that is no phase of the replica."""
+
+
+class Tier(StrEnum):
+    """Where the weights were when the start began."""
+
+    MEMORY = "memory"
+    DISK = "disk"
+    REMOTE = "remote"
+
+
+class Verdict(StrEnum):
+    """What became of the promise."""
+
+    MET = "met"
+    MISSED = "missed"
+    """It could have been kept."""
+    IMPOSSIBLE = "impossible"
+    """Even with everything at its quickest it could not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bandwidths:
+    """Bytes a second as they were measured; None: not yet."""
+
+    network: float | None = None
+    disk: float | None = None
+    digest: float | None = None
+    """SHA-256 on one core."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A cold start against its promise. `by`: the phase that cost most beyond its least; empty when it was met."""
+
+    verdict: Verdict
+    least: Seconds | None
+    by: str = ""
+
+
+def least_for_bytes(size: Bytes, tier: Tier, speeds: Bandwidths) -> Seconds | None:
+    """Seconds in which bytes of that tier can be where an engine maps them; None: nothing was measured.
+
+    From remote they pass network and digest at the same time (the disk is written behind, and they stay in memory).
+    """
+    if tier is Tier.MEMORY or not size:
+        return Seconds(0.0)
+    if tier is Tier.DISK:
+        return None if not speeds.disk else Seconds(size / speeds.disk)
+    if not speeds.network:
+        return None
+    return Seconds(max(size / speeds.network, size / speeds.digest if speeds.digest else 0.0))
+
+
+def least(for_bytes: Seconds | None, quickest: Mapping[Phase, Seconds] | None, answer: Seconds) -> Seconds | None:
+    """The least that a whole cold start takes. `quickest`: each phase at its quickest so far; `answer`: the time from
+    ready to first byte. None: a part was never measured.
+
+    The engine reads while it loads, so of bytes and load at their quickest the larger counts, not the sum.
+    """
+    if for_bytes is None or quickest is None:
+        return None
+    engine = {phase: quickest.get(phase, Seconds(0.0)) for phase in ENGINE_PHASES}
+    return Seconds(engine[Phase.SPAWN] + max(for_bytes, engine[Phase.LOAD]) + engine[Phase.WARMUP] + answer)
+
+
+def judge(took: Seconds, promised: Seconds, floor: Seconds | None, parts: Mapping[str, Seconds]) -> Judged:
+    """The verdict. `parts`: what each phase took, and what it takes at its quickest is in `floor` as a sum.
+
+    A start that kept its promise was possible, whatever the floor says: floors are measurements.
+    """
+    if took <= promised:
+        return Judged(Verdict.MET, floor)
+    by = max(parts, key=lambda part: parts[part], default="")
+    if floor is not None and floor > promised:
+        return Judged(Verdict.IMPOSSIBLE, floor, by)
+    return Judged(Verdict.MISSED, floor, by)
+
+
+def excess(took: Mapping[str, Seconds], quickest: Mapping[Phase, Seconds] | None) -> dict[str, Seconds]:
+    """What each part took beyond its quickest; the whole of those that were never seen before."""
+    known = {str(phase): seconds for phase, seconds in (quickest or {}).items()}
+    return {part: Seconds(max(0.0, seconds - known.get(part, 0.0))) for part, seconds in took.items()}

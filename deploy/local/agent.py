@@ -1,0 +1,312 @@
+"""The node's agent: the one writer of its weights. Starts ask it for weights and get a path and a use.
+
+However many ask for the same weights, one fetch runs, in threads; who leaves does not stop it. What somebody waits for
+goes before what nobody waits for yet. A hit asks no source: of one address the newest version that is here counts,
+until somebody fetches a newer one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, Protocol
+
+from coldstart.adapters.sources import source_of
+from coldstart.cache import holding, warming
+from coldstart.cache.holding import Use
+from coldstart.cache.layout import Layout
+from coldstart.cache.manifests import read_manifest
+from coldstart.cache.weights import Got, Wanted, WeightCache
+from coldstart.core.budget import Bandwidths, Tier, least_for_bytes
+from coldstart.core.cache.errors import FolderTaken
+from coldstart.core.cache.policy import FetchPolicy, RoomPolicy
+from coldstart.core.cache.transfer import Transferred
+from coldstart.ports import Source
+from deploy.local.flight import Flight, Pace, Why, Yielded
+from deploy.local.keeping import Had, Listen
+from events.clock import Clock
+from events.units import Instant, Seconds
+
+logger = logging.getLogger(__name__)
+
+TELL_EVERY: Final = 0.5
+"""Seconds between two words on how a fetch gets on."""
+TOGETHER: Final = 4
+"""Fetches side by side, each with its connections and buffers (200 MiB at most). A choice."""
+FOLDER_AGAIN: Final = Seconds(0.5)
+IN_MEMORY: Final = 0.9
+"""Share of a file's pages above which it counts as in memory. A choice: a few are always missing."""
+HASHED: Final = 16 << 20
+"""Bytes over which the digest's speed is measured once: some 15 ms."""
+MEASURED: Final = 64 << 20
+"""Bytes that must have been read for the disk's speed to be told from it. A choice: less is over in a blink."""
+SMOOTH: Final = 0.3
+"""Weight of the newest measurement of a bandwidth: it shows in three fetches. A choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """Numbers of a node's agent. `prewarm_rate`: bytes a second of fetches that nobody waits for; None: no bound."""
+
+    fetching: FetchPolicy = field(default_factory=FetchPolicy)
+    room: RoomPolicy = field(default_factory=RoomPolicy)
+    prewarm_rate: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """A fetch, for people: the address without secrets."""
+
+    source: str
+    why: Why
+    waiting: int
+    seen: Transferred
+
+
+class Told(Protocol):
+    """Hears what becomes of fetches."""
+
+    def began(self, wanted: Wanted, source: str, why: Why) -> None:
+        """Bytes will come."""
+
+    def ended(self, wanted: Wanted, got: Got) -> None:
+        """The weights are here. `got.hit`: they were."""
+
+    def failed(self, wanted: Wanted, source: str, error: BaseException) -> None:
+        """They are not."""
+
+
+class _Silent:
+    def began(self, wanted: Wanted, source: str, why: Why) -> None:
+        """Nobody hears it."""
+
+    def ended(self, wanted: Wanted, got: Got) -> None:
+        """As above."""
+
+    def failed(self, wanted: Wanted, source: str, error: BaseException) -> None:
+        """As above."""
+
+
+@contextlib.contextmanager
+def _ours(_: Layout) -> Iterator[None]:
+    """The agent is the folder's writer as long as it is open."""
+    yield
+
+
+class Agent:
+    """The weights of one node. Used on one event loop; `open` it before anything is fetched."""
+
+    def __init__(self, root: Path, settings: AgentSettings, clock: Clock) -> None:
+        self.settings = settings
+        self.cache = WeightCache(root, settings.fetching, settings.room, clock, _ours)
+        self.told: Told = _Silent()
+        self.speeds = Bandwidths()
+        self._clock = clock
+        self._flights: dict[Wanted, Flight] = {}
+        self._turns = threading.BoundedSemaphore(TOGETHER)
+        self._opened = threading.Event()
+        self._open = contextlib.ExitStack()
+
+    @property
+    def layout(self) -> Layout:
+        """Where everything lies."""
+        return self.cache.layout
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the folder is this agent's."""
+        return self._opened.is_set()
+
+    async def open(self) -> None:
+        """Become the folder's writer; waits while another process is (a `relume cache fetch`, another agent)."""
+        told = False
+        while True:
+            try:
+                self._open.enter_context(holding.writing(self.layout))
+                break
+            except FolderTaken as error:
+                if not told:
+                    logger.info("%s: weights are fetched once it has ended", error)
+                told = True
+            await self._clock.sleep_until(Instant(self._clock.now() + FOLDER_AGAIN))
+        self._opened.set()
+        self.speeds = replace(self.speeds, digest=await asyncio.to_thread(self._digest_speed))
+
+    async def close(self) -> None:
+        """Fetches end at their next chunk; what they verified is kept."""
+        for flight in self._flights.values():
+            flight.pace.end()
+        running = [flight.done for flight in self._flights.values()]
+        if running:
+            await asyncio.wait(running, timeout=2 * self.settings.fetching.stall)
+        self._opened.clear()
+        self._open.close()
+
+    # What starts ask.
+
+    async def have(self, wanted: Wanted, listen: Listen) -> Had:
+        """Weights for a start. `listen` hears twice a second how the fetch gets on.
+
+        What is on the disk only is read into the page cache from now on, ahead of the engine. Raises a CacheError or an
+        OSError.
+        """
+        looking = asyncio.ensure_future(asyncio.to_thread(self._there, wanted))
+        try:
+            there = await asyncio.shield(looking)
+        except asyncio.CancelledError:
+            looking.add_done_callback(_end_unasked)
+            raise
+        while there is None:
+            with contextlib.suppress(Yielded):  # it was not for us that it ended
+                there = await self._fetched(wanted, listen)
+        if there.tier is Tier.DISK:
+            threading.Thread(target=self._warm, args=(there,), name="weights-warm", daemon=True).start()
+        return there
+
+    def _there(self, wanted: Wanted) -> Had | None:
+        got = self.hit(wanted)
+        if got is None:
+            return None
+        share = warming.resident(got.path)
+        return self._had(got, got.use, Tier.MEMORY if share is not None and share >= IN_MEMORY else Tier.DISK)
+
+    def _had(self, got: Got, use: Use, tier: Tier) -> Had:
+        size = got.manifest.bytes
+        return Had(got.path, use, size, tier, least_for_bytes(size, tier, self.speeds))
+
+    def _warm(self, had: Had) -> None:
+        began = self._clock.now()
+        read = warming.warm(had.path, had.loaded)
+        if read >= MEASURED:
+            self._read_at(read / max(1e-6, self._clock.now() - began))
+
+    def hit(self, wanted: Wanted) -> Got | None:
+        """The weights if they are here, without asking their source. Blocking: it may read them anew after a reboot."""
+        manifest = read_manifest(self.layout.manifest(wanted.address))
+        if manifest is None:
+            return None
+        known = wanted if wanted.digest is not None else replace(wanted, digest=manifest.digest)
+        return self.cache.hit(known, self._source(wanted))
+
+    async def _fetched(self, wanted: Wanted, listen: Listen) -> Had:
+        flight = self.fly(wanted, Why.DEMAND)
+        flight.waiting += 1
+        try:
+            listen(self._seen(flight))
+            while not (await asyncio.wait({flight.done}, timeout=TELL_EVERY))[0]:
+                listen(self._seen(flight))
+            got = flight.done.result()
+            use = holding.take_use(self.layout, got.manifest.snapshot)
+            assert use is not None, "the flight holds a use until all who wait have theirs"
+            return self._had(got, use, Tier.REMOTE)
+        finally:
+            flight.waiting -= 1
+            self._land(flight)
+
+    @staticmethod
+    def _seen(flight: Flight) -> Transferred | None:
+        seen = flight.pace.seen()
+        return seen if flight.began else None
+
+    # Fetches.
+
+    def fly(self, wanted: Wanted, why: Why) -> Flight:
+        """Begin a fetch, or join the one that runs. Raises UnsupportedSource."""
+        flight = self._flights.get(wanted)
+        if flight is None:
+            source = self._source(wanted)
+            flight = self._flights[wanted] = Flight(
+                why, Pace(self._clock, self.settings.prewarm_rate if why is Why.PREWARM else None)
+            )
+            flight.done.add_done_callback(lambda _: self._ended(wanted, source, flight))
+            flight.run(lambda: self._fetch(wanted, source, flight), lambda: self._settle(wanted))
+        if why is Why.DEMAND:
+            flight.why = Why.DEMAND
+            flight.pace.hurry()
+            self._make_way(flight)
+        return flight
+
+    def stop(self, wanted: Wanted) -> None:
+        """End a fetch that nobody waits for."""
+        flight = self._flights.get(wanted)
+        if flight is not None and not flight.waiting:
+            flight.pace.end()
+
+    def in_flight(self) -> tuple[InFlight, ...]:
+        """All fetches that run or wait for their turn."""
+        return tuple(
+            InFlight(self._source(wanted).shown(), flight.why, flight.waiting, flight.pace.seen())
+            for wanted, flight in self._flights.items()
+        )
+
+    def flying(self) -> frozenset[Wanted]:
+        """What is being fetched."""
+        return frozenset(self._flights)
+
+    def _make_way(self, urgent: Flight) -> None:
+        for flight in self._flights.values():
+            if flight is not urgent and flight.why is Why.PREWARM and not flight.waiting:
+                flight.pace.end()
+
+    def _fetch(self, wanted: Wanted, source: Source, flight: Flight) -> Got:
+        """In the flight's thread."""
+        self._opened.wait()
+        with self._turns:
+            flight.began = True
+            flight.told(lambda: self.told.began(wanted, source.shown(), flight.why))
+            return self.cache.fetch(wanted, source, flight.pace)
+
+    def _settle(self, wanted: Wanted) -> None:
+        try:
+            self.cache.settle(wanted)
+        except OSError as error:
+            logger.warning("what was fetched could not be synced; it is read anew after a reboot: %s", error)
+
+    def _ended(self, wanted: Wanted, source: Source, flight: Flight) -> None:
+        if self._flights.get(wanted) is flight:
+            del self._flights[wanted]
+        error = flight.done.exception()
+        if error is not None:
+            self.told.failed(wanted, source.shown(), error)
+            return
+        got = flight.done.result()
+        if got.transferred and got.seconds > 0:
+            self.speeds = replace(self.speeds, network=_smooth(self.speeds.network, got.transferred / got.seconds))
+        self.told.ended(wanted, got)
+        self._land(flight)
+
+    def _land(self, flight: Flight) -> None:
+        """The last of those who wait, or the flight itself where nobody does, ends its use."""
+        if not flight.waiting and flight.done.done() and flight.done.exception() is None:
+            flight.done.result().use.end()
+
+    def _source(self, wanted: Wanted) -> Source:
+        return source_of(wanted.address, {}, self.settings.fetching, self._clock)
+
+    # What it measures.
+
+    def _read_at(self, speed: float) -> None:
+        self.speeds = replace(self.speeds, disk=_smooth(self.speeds.disk, speed))
+
+    def _digest_speed(self) -> float:
+        content = bytes(HASHED)
+        began = self._clock.now()
+        hashlib.sha256(content).digest()
+        return HASHED / max(1e-6, self._clock.now() - began)
+
+
+def _end_unasked(looking: asyncio.Future[Had | None]) -> None:
+    """Who asked has left; what was found is nobody's."""
+    had = None if looking.cancelled() or looking.exception() is not None else looking.result()
+    if had is not None:
+        had.end()
+
+
+def _smooth(before: float | None, now: float) -> float:
+    return now if before is None else before + SMOOTH * (now - before)
