@@ -10,11 +10,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from deploy.api.book import Book
 from deploy.api.ports import Traffic
 from deploy.api.shapes import Metadata, ModelItem, ObjectiveStatus
 from deploy.api.status import Facts, model_status
 from events.clock import Clock
-from events.envelope import AnyEnvelope, Envelope
+from events.envelope import AnyEnvelope
 from events.names import Topic
 from events.types.decisions import WishDecided
 from events.types.gateways import GatewayBeat
@@ -24,8 +25,10 @@ from events.types.replicas import CardsObserved, ReplicasObserved, ReplicaState,
 from events.types.requests import Levels, RequestWindow
 from events.units import Instant
 
-STATES: tuple[str, ...] = (Topic.MODELS, Topic.DECISIONS, Topic.GRANTS, Topic.REPLICAS, Topic.CARDS)
-"""The state topics that the board follows."""
+STATES: tuple[str, ...] = (
+    Topic.MODELS, Topic.DECISIONS, Topic.GRANTS, Topic.REPLICAS, Topic.CARDS, Topic.RECLAIMS,
+)  # fmt: skip
+"""The state topics that the boards follow."""
 
 BREATH = 50
 """Models after which the loop may do other things: some milliseconds, since requests run on it too."""
@@ -45,16 +48,9 @@ def no_objectives(model: str) -> Sequence[ObjectiveStatus]:  # noqa: ARG001 - th
 
 @dataclass(slots=True)
 class ModelBoard:
-    """What is known of one model. `declared_at`: the declaration's offset; `windows`: the last of each gateway.
-
-    `preceding`: the declaration right before it in the log, once the log has told the newest one (`heard_at`).
-    """
+    """What is known of one model. `windows`: the last of each gateway."""
 
     declared: ModelDeclared | None = None
-    declared_at: int = -1
-    preceding: ModelDeclared | None = None
-    preceding_at: int = -1
-    heard_at: int = -1
     wish: WishDecided | None = None
     grant: GrantDecided | None = None
     observed: ReplicasObserved | None = None
@@ -86,22 +82,21 @@ class _Beats:
 
 
 class Board:
-    """All models, their replicas, and the nodes."""
+    """All models, their replicas, and the nodes. `book`: the models' declarations."""
 
     def __init__(self, gateway_limit: int = 64, objectives: Objectives = no_objectives) -> None:
+        self.book = Book(_name_of, self._declare)
         self._models: dict[str, ModelBoard] = {}
         self._objectives = objectives
         self._nodes: dict[str, CardsObserved] = {}
         self._beats: dict[str, _Beats] = {}
-        self._hearing: dict[str, list[tuple[int, asyncio.Future[None]]]] = {}
         self._gateway_limit = gateway_limit
 
     def apply(self, envelope: AnyEnvelope, offset: int) -> None:
         """Take in what happened. `offset` is its place in the log: a declaration never gives way to an earlier one."""
         data = envelope.data
         if isinstance(data, ModelDeclared):
-            self._declare(data, offset)
-            self._hear(data.model, offset)
+            self.book.hear(data, offset)
         elif isinstance(data, WishDecided):
             self._of(data.model).wish = data
         elif isinstance(data, GrantDecided):
@@ -115,33 +110,9 @@ class Board:
         elif isinstance(data, GatewayBeat):
             self._beat(data, envelope.time)
 
-    def show(self, envelope: Envelope[ModelDeclared], offset: int) -> None:
-        """Show a declaration that was written from here, before the log tells it."""
-        self._declare(envelope.data, offset)
-
-    async def heard(self, name: str, offset: int) -> None:
-        """Return once the log has told a model's declarations as far as `offset`."""
-        entry = self._models.get(name)
-        if entry is None or entry.heard_at < offset:
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._hearing.setdefault(name, []).append((offset, future))
-            await future
-
-    def overtaken(self, name: str, offset: int, base_at: int) -> ModelDeclared | None:
-        """What the declaration at `offset`, made of the one at `base_at`, has undone; None: nothing, or it is not the
-        newest any more. Wait until it was `heard`."""
-        entry = self._of(name)
-        return entry.preceding if entry.declared_at == offset and entry.preceding_at != base_at else None
-
-    def declared_at(self, name: str) -> int:
-        """The offset of the newest declaration of a name; -1 for none."""
-        entry = self._models.get(name)
-        return entry.declared_at if entry else -1
-
     def declared(self, name: str) -> ModelDeclared | None:
         """The newest declaration of a name, also one that deletes it."""
-        entry = self._models.get(name)
-        return entry.declared if entry else None
+        return self.book.newest(name)
 
     def entry(self, name: str) -> ModelBoard | None:
         """What is known of a model that is declared, or deleted and still draining."""
@@ -206,29 +177,13 @@ class Board:
     def _of(self, model: str) -> ModelBoard:
         return self._models.setdefault(model, ModelBoard())
 
-    def _declare(self, data: ModelDeclared, offset: int) -> None:
+    def _declare(self, before: ModelDeclared | None, data: ModelDeclared) -> None:
         entry = self._of(data.model)
-        if offset <= entry.declared_at:
-            if entry.preceding_at < offset < entry.declared_at:
-                entry.preceding, entry.preceding_at = data, offset
-            return
-        entry.preceding, entry.preceding_at = entry.declared, entry.declared_at
-        if entry.declared and entry.declared.uid != data.uid:
+        if before and before.uid != data.uid:
             entry.windows.clear()
             entry.last_start = entry.start_seconds = None
-        entry.declared, entry.declared_at = data, offset
+        entry.declared = data
         entry.forget_if_gone()
-
-    def _hear(self, model: str, offset: int) -> None:
-        entry = self._of(model)
-        entry.heard_at = max(entry.heard_at, offset)
-        if model in self._hearing:
-            waiting = self._hearing.pop(model)
-            for wanted, future in waiting:
-                if wanted <= offset and not future.done():
-                    future.set_result(None)
-            if left := [(wanted, future) for wanted, future in waiting if not future.done()]:
-                self._hearing[model] = left
 
     def _observe(self, data: ReplicasObserved) -> None:
         entry = self._of(data.model)
@@ -263,6 +218,10 @@ class Board:
             oldest = min(windows, key=lambda gateway: windows[gateway].ended_at)
             del windows[oldest]
         windows[data.gateway] = data
+
+
+def _name_of(declared: ModelDeclared) -> str:
+    return declared.model
 
 
 def _older(replica: ReplicaStatus, than: ReplicaStatus | None) -> bool:

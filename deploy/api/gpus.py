@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
@@ -22,6 +23,7 @@ from deploy.api.gpushapes import (
     PlannedVerdict,
     PlannedVictim,
 )
+from deploy.api.problem import refuse
 from deploy.spec.load import load_bytes
 from deploy.spec.model import Model
 from events.clock import Clock
@@ -63,6 +65,11 @@ class Gpus:
         loaded = await asyncio.to_thread(load_bytes, await request.read(), "")
         if loaded.problems:
             raise refused(loaded.problems)
+        if len(loaded.models) < len(loaded.documents):
+            raise refuse(
+                HTTPStatus.UNPROCESSABLE_ENTITY, "models-only", "a plan is made for models, and this is none",
+                remedy="leave other kinds out",
+            )  # fmt: skip
         nodes, held, now = list(self._board.nodes()), self._held(), self._clock.now()
         typical = self._typical()
 

@@ -34,11 +34,16 @@ def refuse(
     return ProblemError(problem)
 
 
+LISTED_AS: Final = {"training job": "training"}
+"""What `relume get` calls those whose list is not called by their plural."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> ProblemError:
     """404 with the nearest name that exists."""
     near = difflib.get_close_matches(name, list(known), n=1)
-    remedy = f"did you mean {near[0]}?" if near else f"list them with: relume get {kind}s"
-    return refuse(HTTPStatus.NOT_FOUND, f"{kind}-not-found", f"there is no {kind} named {name!r}", remedy=remedy)
+    remedy = f"did you mean {near[0]}?" if near else f"list them with: relume get {LISTED_AS.get(kind, kind + 's')}"
+    slug = f"{kind.replace(' ', '-')}-not-found"
+    return refuse(HTTPStatus.NOT_FOUND, slug, f"there is no {kind} named {name!r}", remedy=remedy)
 
 
 def bad_parameter(name: str, value: str, rule: str) -> ProblemError:

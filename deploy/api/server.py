@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from deploy.api.board import NEWS, STATES, Board
+from deploy.api.changing import Boards
 from deploy.api.declaring import Declarations
 from deploy.api.following import Streams
 from deploy.api.gpus import Gpus
@@ -27,6 +28,7 @@ from deploy.api.settings import AdminSettings
 from deploy.api.shapes import Shape
 from deploy.api.tallies import Tallies
 from deploy.api.telling import Events
+from deploy.api.training_board import TrainingBoard
 from events.clock import Clock
 from events.fence import Owners
 from events.following import Follower
@@ -55,7 +57,7 @@ class AdminParts:
 
 
 class AdminServer:
-    """Start it, ask `address`, close it. `declarations` is the one way to declare models in this process."""
+    """Start it, ask `address`, close it. `declarations` is the one way to declare anything in this process."""
 
     def __init__(self, parts: AdminParts, settings: AdminSettings) -> None:
         self._parts = parts
@@ -69,8 +71,9 @@ class AdminServer:
         self._owners = Owners()
         self.tallies = Tallies()
         self.board = Board(objectives=self.tallies.objectives)
+        self.training = TrainingBoard()
         writer = EventWriter(f"relume/admin/{uuid.uuid4().hex[:12]}", parts.clock)  # there may be several
-        self.declarations = Declarations(parts.log, self.board, writer, self._caught_up)
+        self.declarations = Declarations(parts.log, Boards(self.board, self.training), writer, self._caught_up)
         self._streams = Streams(settings)
         self._exposition = Exposition(self.board, self.tallies, parts.traffic, parts.clock)
         for source in (self._lag, *parts.readings):
@@ -174,6 +177,7 @@ class AdminServer:
             if not self._owners.admits(record):
                 continue
             self.board.apply(record.envelope, record.position.offset)
+            self.training.apply(record.envelope, record.position.offset)
             (self.tallies.apply if self._caught_up.is_set() else self.tallies.seed)(record.envelope)
 
     def _take_news(self, batch: Batch) -> None:

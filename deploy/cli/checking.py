@@ -11,9 +11,10 @@ from deploy.cli.commands import command
 from deploy.cli.failing import Refused
 from deploy.cli.options import output
 from deploy.cli.output import say, show_json
+from deploy.spec.kinds import Document
 from deploy.spec.load import load_files
-from deploy.spec.model import Model
 from deploy.spec.problem import SpecProblem, shown
+from deploy.spec.training import TrainingJob
 
 
 @command("validate", (
@@ -30,34 +31,37 @@ def validate(files: Sequence[str], output: str) -> int:
         show_json({
             "valid": not loaded.problems,
             "models": [model.metadata.name for model in loaded.models],
+            "training": [job.metadata.name for job in loaded.documents if isinstance(job, TrainingJob)],
             "problems": [_plain(problem) for problem in loaded.problems],
         })  # fmt: skip
     elif loaded.problems:
         raise refused_files(loaded.problems)
     else:
-        names = ", ".join(model.metadata.name for model in loaded.models)
+        names = ", ".join(document.metadata.name for document in loaded.documents)
         say(f"valid: {names}")
     return 1 if loaded.problems else 0
 
 
 @command("schema", (
     "relume schema > model.schema.json",
+    "relume schema training > training.schema.json",
     "# in an editor with yaml-language-server, as the first line of a file:",
     "# yaml-language-server: $schema=./model.schema.json",
 ))  # fmt: skip
-def schema() -> None:
-    """Print the JSON Schema of the declaration, for editors and other programs."""
-    from deploy.spec.schema import model_schema  # noqa: PLC0415 - `validate` does not need it
+@click.argument("kind", type=click.Choice(["model", "training"]), default="model")
+def schema(kind: str) -> None:
+    """Print the JSON Schema of a declaration, of a model or of a training job, for editors and other programs."""
+    from deploy.spec.schema import model_schema, training_schema  # noqa: PLC0415 - `validate` does not need it
 
-    show_json(model_schema())
+    show_json({"model": model_schema, "training": training_schema}[kind]())
 
 
-def read_files(files: Sequence[str]) -> tuple[Model, ...]:
-    """The models of some files; Refused with every problem."""
+def read_files(files: Sequence[str]) -> tuple[Document, ...]:
+    """The documents of some files; Refused with every problem."""
     loaded = load_files(files, sys.stdin.buffer)
     if loaded.problems:
         raise refused_files(loaded.problems)
-    return loaded.models
+    return loaded.documents
 
 
 def refused_files(problems: Sequence[SpecProblem]) -> Refused:

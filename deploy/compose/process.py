@@ -18,7 +18,7 @@ from deploy.compose.eventlog import OpenLog
 from deploy.compose.gateway import url_of
 from deploy.compose.part import Part, until_one_ends
 from deploy.compose.telling import AllTraffic, BoardExplainer, LogsElsewhere, PartsReadiness, PartsReadings
-from deploy.spec.model import Model
+from deploy.spec.kinds import Document
 from events.clock import Clock
 from events.units import Seconds
 
@@ -57,15 +57,15 @@ class Process:
         )  # fmt: skip
         self._publishing: asyncio.Task[None] | None = None
 
-    async def start(self, models: Sequence[Model]) -> None:
-        """Start every part and declare `models`; returns when requests are taken.
+    async def start(self, documents: Sequence[Document]) -> None:
+        """Start every part and declare `documents`; returns when requests are taken.
 
         Raises OSError for a port that is taken, and what the parts' own starts raise.
         """
         await self._admin.start()
         await self._admin.caught_up()
-        if models:
-            await self._admin.declarations.apply(models)
+        if documents:
+            await self._admin.declarations.apply(documents)
         for part in self._made.parts:
             await part.start()
         self._publishing = asyncio.create_task(self._publish_endpoints(), name="endpoints")

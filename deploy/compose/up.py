@@ -20,8 +20,8 @@ from deploy.local.folder import DataFolder, FolderInUse, FolderUnusable, open_fo
 from deploy.local.inventory import InventoryFailed
 from deploy.local.stale import StaleProcessesRemain
 from deploy.settings.settings import Settings
+from deploy.spec.kinds import Document
 from deploy.spec.load import load_files
-from deploy.spec.model import Model
 from deploy.spec.problem import SpecRefused
 from events.clock import SystemClock
 from events.log import EventLogError
@@ -54,25 +54,25 @@ def run(settings: Settings, files: Sequence[str], role: Role = Role.ALL) -> int:
     sys.setswitchinterval(GIL_TURN)
     set_up_logging(settings)
     try:
-        models = load_files(files, sys.stdin.buffer).or_refuse()
+        documents = load_files(files, sys.stdin.buffer).or_refuse()
         # A cluster may stand by for its folder, with its admin port open.
         folder = None if role is Role.CLUSTER else open_folder(folder_of(role, settings))
     except _TOLD as error:
         return _refuse(error)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_main(role, settings, models, folder))
+            return runner.run(_main(role, settings, documents, folder))
     finally:
         if folder is not None:
             folder.close()
 
 
-async def _main(role: Role, settings: Settings, models: Sequence[Model], folder: DataFolder | None) -> int:
+async def _main(role: Role, settings: Settings, documents: Sequence[Document], folder: DataFolder | None) -> int:
     clock = SystemClock()
     try:
         async with event_log(settings, clock) as log:
             process = Process(log, clock, make(role, settings, log, clock, folder))
-            return await _live(process, settings, models)
+            return await _live(process, settings, documents)
     except _TOLD as error:
         return _refuse(error)
     except OSError as error:
@@ -81,7 +81,7 @@ async def _main(role: Role, settings: Settings, models: Sequence[Model], folder:
         return _refuse(no_port(error, settings))
 
 
-async def _live(relume: Process, settings: Settings, models: Sequence[Model]) -> int:
+async def _live(relume: Process, settings: Settings, documents: Sequence[Document]) -> int:
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -89,7 +89,7 @@ async def _live(relume: Process, settings: Settings, models: Sequence[Model]) ->
     broken: asyncio.Task[None] | None = None
     asked = asyncio.create_task(ended.wait())
     try:
-        starting = asyncio.create_task(relume.start(models))
+        starting = asyncio.create_task(relume.start(documents))
         await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
             starting.cancel()

@@ -1,4 +1,4 @@
-"""From a plain document to a `Model`, or to every problem it has, in the words of `SpecProblem`."""
+"""From a plain document to what it declares, or to every problem it has, in the words of `SpecProblem`."""
 
 from __future__ import annotations
 
@@ -6,26 +6,21 @@ import copy
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from deploy.spec.model import API_VERSION, CROSS_FIELD, Model
+from deploy.spec.document import API_VERSION, CROSS_FIELD
+from deploy.spec.kinds import KINDS, Document, Kind
+from deploy.spec.model import Model
 from deploy.spec.problem import SpecProblem, SpecRefused, path_text
+from deploy.spec.training import TrainingJob
 from runtime.adapters.registry import options_model
 from runtime.spec import EngineSpec, EngineType
 
-_STAND_INS: dict[tuple[str | int, ...], dict[str, object]] = {
-    ("metadata", "name"): {"name": "stand-in"},
-    ("spec", "engine", "type"): {"type": EngineType.SIMULATED, "options": {}},  # it has no rules between fields
-}
-"""What stands in for a wrong field that is needed, while the rules between the other fields are tried."""
-
-KINDS = ("Model",)
-LATER_KINDS = ("TrainingJob",)
-"""Kinds of the plan that this version does not have."""
-
 Loc = tuple[str | int, ...]
+
+D = TypeVar("D", Model, TrainingJob)
 
 _TYPES = {
     "string_type": ("must be text", "put it in quotes"),
@@ -59,23 +54,35 @@ _PATTERN_REMEDIES = {
     "aliases": "use letters, digits and . _ : - in parts joined by single slashes",
     "labels": "use Kubernetes' form: letters, digits and . _ -, at most 63",
     "annotations": "use Kubernetes' form for the key: letters, digits and . _ -, at most 63",
+    "environment": "use letters, digits and _, and no digit first",
 }
 
 
-def check(document: object) -> Model:
-    """The model that a plain document (as JSON or YAML gives it) declares; SpecRefused with every problem otherwise."""
+def check(document: object) -> Document:
+    """What a plain document (as JSON or YAML gives it) declares; SpecRefused with every problem otherwise."""
     problems = list(_head_problems(document))
     if problems:
         raise SpecRefused(problems)
+    assert isinstance(document, Mapping)  # else there was a problem
+    kind = KINDS[document["kind"]]
     try:
-        return _validated(document)
+        return _validated(kind, document)
     except ValidationError as error:
-        raise SpecRefused(_all_problems(document, error)) from None
+        raise SpecRefused(_all_problems(kind, document, error)) from None
 
 
-def _validated(document: object) -> Model:
+def check_as(shape: type[D], document: object) -> D:
+    """As `check`, where only this kind has a meaning."""
+    checked = check(document)
+    if not isinstance(checked, shape):
+        rule = f"there must be a {shape.__name__} here"
+        raise SpecRefused([SpecProblem("kind", checked.kind, rule, f"declare kind: {shape.__name__}")])
+    return checked
+
+
+def _validated(kind: Kind, document: object) -> Document:
     """As JSON, strictly: ``"4"`` is no number and ``true`` no 1, while lists and names of enums are what they are."""
-    return Model.model_validate_json(json.dumps(document), strict=True)
+    return kind.shape.model_validate_json(json.dumps(document), strict=True)
 
 
 def _head_problems(document: object) -> Iterator[SpecProblem]:
@@ -87,14 +94,13 @@ def _head_problems(document: object) -> Iterator[SpecProblem]:
     if version != API_VERSION:
         rule = "apiVersion is missing" if version is None else "this apiVersion is not known"
         yield SpecProblem("apiVersion", version, rule, f"write apiVersion: {API_VERSION}")
-    if kind in LATER_KINDS:
-        yield SpecProblem("kind", kind, f"kind {kind} is not supported by this version", "declare kind: Model only")
-    elif kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         rule = "kind is missing" if kind is None else f"there is no kind {kind!r}"
-        yield SpecProblem("kind", kind, rule, f"write kind: {_nearest(str(kind), KINDS) or 'Model'}")
+        near = _nearest(str(kind), list(KINDS)) or " or ".join(KINDS)
+        yield SpecProblem("kind", kind, rule, f"write kind: {near}")
 
 
-def _all_problems(document: object, error: ValidationError) -> list[SpecProblem]:
+def _all_problems(kind: Kind, document: object, error: ValidationError) -> list[SpecProblem]:
     """The problems of the fields, and the broken rules between those fields that are right."""
     found = error.errors(include_url=False)
     if found[0]["type"] == "json_invalid":  # a lone surrogate, or nesting deeper than any declaration
@@ -102,20 +108,20 @@ def _all_problems(document: object, error: ValidationError) -> list[SpecProblem]
         return [SpecProblem("", None, rule, "remove escapes such as \\ud800, and nest less")]
     rules: Sequence[Any] = []
     if any(one["type"] != CROSS_FIELD for one in found):
-        rules = _rules_without(document, [one["loc"] for one in found])
+        rules = _rules_without(kind, document, [one["loc"] for one in found])
     problems = [_problem(document, one) for one in (*found, *rules)]
     return list({(problem.path, problem.rule): problem for problem in problems}.values())
 
 
-def _rules_without(document: object, wrong: Sequence[Loc]) -> list[Any]:
+def _rules_without(kind: Kind, document: object, wrong: Sequence[Loc]) -> list[Any]:
     """The rules between fields that are broken when the fields at `wrong` are left out (their defaults stand in)."""
     pruned = copy.deepcopy(document)
     left_out: set[str] = set()
     for _ in range(len(wrong) + 3):  # leaving one out may break another; a field that is needed and missing stays so
         left_out.update(map(path_text, wrong))
-        _leave_out(pruned, wrong)
+        _leave_out(kind, pruned, wrong)
         try:
-            _validated(pruned)
+            _validated(kind, pruned)
         except ValidationError as error:
             found = error.errors(include_url=False)
             wrong = [one["loc"] for one in found if one["type"] != CROSS_FIELD]
@@ -126,15 +132,15 @@ def _rules_without(document: object, wrong: Sequence[Loc]) -> list[Any]:
     return []
 
 
-def _leave_out(document: Any, wrong: Sequence[Loc]) -> None:
+def _leave_out(kind: Kind, document: Any, wrong: Sequence[Loc]) -> None:
     for loc in wrong:
         parent: Any = document
         for part in loc[:-1]:
             parent = parent[part] if _has(parent, part) else None
         if isinstance(parent, dict):
             parent.pop(loc[-1], None)
-        if loc in _STAND_INS and isinstance(parent, dict):
-            parent |= _STAND_INS[loc]
+        if loc in kind.stand_ins and isinstance(parent, dict):
+            parent |= kind.stand_ins[loc]
 
 
 def _has(parent: Any, part: str | int) -> bool:
@@ -196,7 +202,7 @@ def _sentence(message: str) -> tuple[str, str]:
     """A validator's message ``RULE; REMEDY`` (or ``RULE: …``) taken apart."""
     text = message.removeprefix("Value error, ")
     rule, _, remedy = text.partition("; ")
-    return rule, remedy or "docs/reference/model.md says what is allowed"
+    return rule, remedy or "docs/reference/ says what is allowed"
 
 
 def _unknown_word(document: object, loc: Loc, expected: str) -> tuple[str, str]:
@@ -218,7 +224,7 @@ def _unknown_field(document: object, loc: Loc) -> tuple[str, str]:
 
 def _fields_at(document: object, loc: Loc) -> list[str]:
     """The names of the fields at a place of the document."""
-    model: type[BaseModel] = Model
+    model: type[BaseModel] = KINDS[str(_at(document, ("kind",)))].shape
     for part in loc:
         if model is EngineSpec and part == "options":
             model = options_model(EngineType(str(_at(document, ("spec", "engine", "type")))))

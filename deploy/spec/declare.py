@@ -13,8 +13,10 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from deploy.spec.check import check
-from deploy.spec.model import API_VERSION, Model
+from deploy.spec.check import check_as
+from deploy.spec.document import API_VERSION
+from deploy.spec.kinds import Document
+from deploy.spec.model import Model
 from deploy.spec.problem import SpecProblem
 from events.types.models import ModelDeclared, Override
 
@@ -22,12 +24,12 @@ REVISED_BY: Final = ("engine", "weights", "resources", "slots")
 """The parts of the spec that a replica is made of."""
 
 
-def declare(previous: ModelDeclared | None, document: Model | Mapping[str, object], new_uid: str) -> ModelDeclared:
+def declare(previous: ModelDeclared | None, document: Document | Mapping[str, object], new_uid: str) -> ModelDeclared:
     """The declaration that `document` makes of `previous` (the newest one of this name, deleted ones too).
 
     Returns `previous` itself when nothing changes. Raises SpecRefused when the document is wrong.
     """
-    model = document if isinstance(document, Model) else check(document)
+    model = document if isinstance(document, Model) else check_as(Model, document)
     spec, metadata = written_spec(model), model.metadata
     if previous is None or previous.deleted:
         return ModelDeclared(
@@ -103,4 +105,4 @@ def document_of(declared: ModelDeclared) -> dict[str, JsonValue]:
 
 def model_of(declared: ModelDeclared) -> Model:
     """A declaration's model, for its policies. Raises SpecRefused when a newer version of relume wrote it."""
-    return check(document_of(declared))
+    return check_as(Model, document_of(declared))

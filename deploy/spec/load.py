@@ -1,4 +1,4 @@
-"""Reading declarations from files, folders and standard input: all models, or all problems of all files at once."""
+"""Reading declarations from files, folders and standard input: all documents, or all problems of all files at once."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from deploy.spec.check import check
+from deploy.spec.kinds import Document, kind_of
 from deploy.spec.model import Model
 from deploy.spec.problem import SpecProblem, SpecRefused, path_text
 from deploy.spec.tree import MAX_BYTES, read_trees
@@ -21,48 +22,62 @@ MAX_PROBLEMS = 100
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What was read: the models in the order of their documents, and every problem. Use the models only without any."""
+    """What was read: the documents in their order, and every problem. Use the documents only without any."""
 
-    models: tuple[Model, ...]
+    documents: tuple[Document, ...]
     problems: tuple[SpecProblem, ...] = ()
 
-    def or_refuse(self) -> tuple[Model, ...]:
-        """The models; SpecRefused if there is any problem."""
+    def or_refuse(self) -> tuple[Document, ...]:
+        """The documents; SpecRefused if there is any problem."""
         if self.problems:
             raise SpecRefused(self.problems)
-        return self.models
+        return self.documents
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """Those documents that declare models."""
+        return models_of(self.documents)
+
+
+def models_of(documents: Sequence[Document]) -> tuple[Model, ...]:
+    """Those of these that declare models."""
+    return tuple(document for document in documents if isinstance(document, Model))
 
 
 def load_files(names: Sequence[str], stdin: BinaryIO) -> Loaded:
     """Read files, folders and ``-`` (standard input). Problems with the files themselves are in the answer too."""
-    models: list[Model] = []
+    documents: list[Document] = []
     problems: list[SpecProblem] = []
     for name in names:
         for file in _files_of(name):
             read = _read(file, stdin)
             loaded = Loaded((), (read,)) if isinstance(read, SpecProblem) else load_bytes(read, file)
-            models += loaded.models
+            documents += loaded.documents
             problems += loaded.problems
-    return Loaded(tuple(models), (*problems, *_twice(models)))
+    return Loaded(tuple(documents), (*problems, *_twice(documents)))
 
 
 def load_bytes(raw: bytes, file: str) -> Loaded:
     """Read the documents of one file's content; `file` is its name in messages."""
     trees, problems = read_trees(raw, file)
-    models: list[Model] = []
+    documents: list[Document] = []
     for tree in trees:
         if tree.problems:
             problems += tree.problems
         if tree.value is None:
             continue
         try:
-            models.append(check(tree.value))
+            documents.append(check(tree.value))
         except SpecRefused as refused:
             lines = {path_text(path): line for path, line in tree.lines.items()}
             problems += [_placed(problem, lines, file) for problem in refused.problems]
     if not trees and not problems:
-        problems.append(SpecProblem("", None, "there is no document in it", "write a model; see docs/examples", file))
-    return Loaded(tuple(models), _bounded(sorted(problems, key=lambda problem: problem.line or 0), file))
+        problems.append(
+            SpecProblem(
+                "", None, "there is no document in it", "write a model or a training job; see docs/examples", file
+            )
+        )
+    return Loaded(tuple(documents), _bounded(sorted(problems, key=lambda problem: problem.line or 0), file))
 
 
 def _bounded(problems: Sequence[SpecProblem], file: str) -> tuple[SpecProblem, ...]:
@@ -104,19 +119,25 @@ def _read(file: str, stdin: BinaryIO) -> bytes | SpecProblem:
     return SpecProblem("", None, rule, remedy, file)
 
 
-def _twice(models: Sequence[Model]) -> list[SpecProblem]:
-    """Names and aliases that more than one document claims."""
+def _twice(documents: Sequence[Document]) -> list[SpecProblem]:
+    """Names and aliases that more than one document claims. Each kind has names of its own; aliases are of models."""
     problems: list[SpecProblem] = []
-    names: dict[str, str] = {}
-    for model in models:
-        name = model.metadata.name
-        if name in names:
-            rule = f"the model {name} is declared twice"
+    seen: set[tuple[str, str]] = set()
+    for document in documents:
+        name = document.metadata.name
+        if (document.kind, name) in seen:
+            rule = f"the {kind_of(document).word} {name} is declared twice"
             problems.append(SpecProblem("metadata.name", name, rule, "keep one of the documents"))
-        names[name] = name
+        seen.add((document.kind, name))
+    return problems + _aliases_twice(models_of(documents))
+
+
+def _aliases_twice(models: Sequence[Model]) -> list[SpecProblem]:
+    problems: list[SpecProblem] = []
+    owners = {model.metadata.name: model.metadata.name for model in models}
     for model in models:
         for index, alias in enumerate(model.spec.aliases):
-            owner = names.setdefault(alias, model.metadata.name)
+            owner = owners.setdefault(alias, model.metadata.name)
             if owner != model.metadata.name:
                 rule = f"the alias belongs to model {owner} too"
                 problems.append(SpecProblem(f"spec.aliases[{index}]", alias, rule, "keep it with one model"))

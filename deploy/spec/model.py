@@ -11,46 +11,23 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from autoscaler.spec import ScalingSpec
 from coldstart.spec import ColdStartSpec, WeightsSpec
+from deploy.spec.document import MetadataSpec, broken_rule
 from deploy.spec.policy import ModelPolicy, Objectives, Percentiles
-from events.names import DNS_LABEL_PATTERN, ModelName
+from events.names import ModelName
 from events.spec import Duration, Spec
 from events.units import Seconds
 from preemption.spec import Priority, ResourcesSpec
 from runtime.adapters.registry import options_model
 from runtime.spec import EngineSpec, EngineType, Slots, TimeoutsSpec
 
-API_VERSION: Literal["relume.dev/v1alpha1"] = "relume.dev/v1alpha1"
-
 POLICIES = ("relume",)
 """The scaling policies that a model may name."""
-
-CROSS_FIELD = "cross_field"
-"""The type of errors about several fields together; their context holds `rule`, `remedy` and `beside`."""
 
 ALIAS_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:-]*(/[A-Za-z0-9][A-Za-z0-9._:-]*)*$"
 """Names as hubs and clients write them: ``gpt-4o``, ``HuggingFaceTB/SmolLM2-135M-Instruct``."""
 
-LABEL_KEY_PATTERN = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$"
-LABEL_VALUE_PATTERN = r"^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$"
-"""Kubernetes' rules for labels, so that the same file declares a model in both places."""
-
 Alias = Annotated[str, StringConstraints(pattern=ALIAS_PATTERN, max_length=200)]
-LabelKey = Annotated[str, StringConstraints(pattern=LABEL_KEY_PATTERN, max_length=317)]
-LabelValue = Annotated[str, StringConstraints(pattern=LABEL_VALUE_PATTERN)]
 PositiveDuration = Annotated[Duration, Field(gt=0)]
-
-
-class MetadataSpec(Spec):
-    """Who the model is."""
-
-    name: Annotated[str, StringConstraints(pattern=DNS_LABEL_PATTERN)]
-    """The model's name: a DNS label (lower case letters, digits, hyphens; at most 63)."""
-    labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=64)] = Field(default_factory=dict)
-    """Short words to select models by; kept with the declaration."""
-    annotations: Annotated[dict[LabelKey, Annotated[str, Field(max_length=4096)]], Field(max_length=64)] = Field(
-        default_factory=dict
-    )
-    """Notes for people and other programs; kept with the declaration."""
 
 
 class PercentilesSpec(Spec):
@@ -174,16 +151,10 @@ class Model(Spec):
         )
 
 
-def _broken(path: tuple[str | int, ...], value: object, rule: str, remedy: str, beside: str = "") -> InitErrorDetails:
-    """A broken rule; `beside` is the other field that it is about."""
-    words = {"rule": rule, "remedy": remedy, "beside": beside}
-    return InitErrorDetails(type=PydanticCustomError(CROSS_FIELD, "{rule}; {remedy}", words), loc=path, input=value)
-
-
 def _engine_rules(spec: ModelSpec) -> list[InitErrorDetails]:
     if spec.engine.type is EngineType.LLAMACPP and spec.weights is None:
         rule = "engine llamacpp loads a file and none is named"
-        return [_broken(("spec", "weights"), None, rule, "add weights: {uri: /path/to/model.gguf}")]
+        return [broken_rule(("spec", "weights"), None, rule, "add weights: {uri: /path/to/model.gguf}")]
     return []
 
 
@@ -192,10 +163,12 @@ def _scaling_rules(spec: ModelSpec) -> list[InitErrorDetails]:
     if scaling.target is not None and scaling.target > spec.slots:
         rule = f"target is above slots ({spec.slots}): no replica could ever carry it"
         remedy = f"write {spec.slots} or less, or raise spec.slots"
-        broken.append(_broken(("spec", "scaling", "target"), scaling.target, rule, remedy, "spec.slots"))
+        broken.append(broken_rule(("spec", "scaling", "target"), scaling.target, rule, remedy, "spec.slots"))
     if scaling.policy not in POLICIES:
         rule = "there is no policy of this name"
-        broken.append(_broken(("spec", "scaling", "policy"), scaling.policy, rule, f"write {' or '.join(POLICIES)}"))
+        broken.append(
+            broken_rule(("spec", "scaling", "policy"), scaling.policy, rule, f"write {' or '.join(POLICIES)}")
+        )
     return broken
 
 
@@ -206,14 +179,14 @@ def _time_rules(spec: ModelSpec) -> list[InitErrorDetails]:
         if field in timeouts.model_fields_set and seconds > timeouts.total:
             rule = f"{name} is longer than timeouts.total, so it can never run out"
             remedy = "make it shorter, or timeouts.total longer"
-            broken.append(_broken(("spec", "timeouts", name), seconds, rule, remedy, "spec.timeouts.total"))
+            broken.append(broken_rule(("spec", "timeouts", name), seconds, rule, remedy, "spec.timeouts.total"))
     for field, name in (("time_to_first_token", "timeToFirstToken"), ("latency", "latency")):
         promised = getattr(spec.slo, field).resolve()
         for (low, less), (high, more) in pairwise(promised):
             if less > more:
                 rule = f"p{low * 100:g} is longer than p{high * 100:g}, which cannot be"
                 remedy = "let the promises grow with the percentile"
-                broken.append(_broken(("spec", "slo", name, f"p{low * 100:g}"), less, rule, remedy))
+                broken.append(broken_rule(("spec", "slo", name, f"p{low * 100:g}"), less, rule, remedy))
     return broken
 
 
@@ -222,8 +195,8 @@ def _alias_rules(model: Model) -> list[InitErrorDetails]:
     for index, alias in enumerate(model.spec.aliases):
         path = ("spec", "aliases", index)
         if alias == model.metadata.name:
-            broken.append(_broken(path, alias, "this alias is the model's own name", "leave it out"))
+            broken.append(broken_rule(path, alias, "this alias is the model's own name", "leave it out"))
         elif alias in seen:
-            broken.append(_broken(path, alias, "this alias is given twice", "keep one"))
+            broken.append(broken_rule(path, alias, "this alias is given twice", "keep one"))
         seen.add(alias)
     return broken

@@ -1,4 +1,4 @@
-"""The reference of the declaration in Markdown, made of its JSON Schema."""
+"""The references of the declarations in Markdown, made of their JSON Schemas."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_HEAD = """# The declaration of a model
+MODEL_PAGE = "The declaration of a model"
+TRAINING_PAGE = "The declaration of a training job"
+
+_HEAD = """# {title}
 
 Made by `python -m deploy.spec.schema --write` from the types in the code; do not edit.
 
 Durations are written `500ms`, `90s`, `5m`, `1h30m`; quantities of bytes `512Mi`, `16Gi`, `2G`. Unknown fields are
-refused. `relume validate -f FILE` checks a file, `relume schema` prints the JSON Schema for editors. Examples are in
+refused. `relume validate -f FILE` checks a file, `relume schema` prints the JSON Schemas for editors. Examples are in
 `docs/examples/`.
 """
 
@@ -22,10 +25,10 @@ _WORDS = {
 }  # fmt: skip
 
 
-def reference(schema: Schema) -> str:
-    """The whole page: the fields of the document, then each engine's options."""
-    parts = [_HEAD, "\n## Fields\n\n", _table(_rows(schema, schema, ""))]
-    for choice in schema["$defs"]["EngineSpec"]["allOf"]:
+def reference(schema: Schema, title: str) -> str:
+    """The whole page: the fields of the document, then each engine's options where it has an engine."""
+    parts = [_HEAD.format(title=title), "\n## Fields\n\n", _table(_rows(schema, schema, ""))]
+    for choice in schema["$defs"].get("EngineSpec", {}).get("allOf", ()):
         engine = choice["if"]["properties"]["type"]["const"]
         options = _resolved(schema, choice["then"]["properties"]["options"])
         parts += [f"\n## Options of engine `{engine}`\n\n", _table(_rows(schema, options, ""))]

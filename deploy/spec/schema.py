@@ -1,4 +1,4 @@
-"""The JSON Schema of the declaration, for editors, and its reference for people: both made of the pydantic models.
+"""The JSON Schemas of the declarations, for editors, and their reference for people: made of the pydantic models.
 
 ``python -m deploy.spec.schema --write`` writes the files of `FILES`, ``--check`` fails when they are out of date.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -18,28 +18,39 @@ from pydantic.json_schema import DEFAULT_REF_TEMPLATE, models_json_schema
 
 from deploy.spec.check import model_in
 from deploy.spec.model import Model
-from deploy.spec.reference import reference
+from deploy.spec.reference import MODEL_PAGE, TRAINING_PAGE, reference
+from deploy.spec.training import TrainingJob
 from runtime.adapters.registry import options_model
 from runtime.spec import EngineSpec, EngineType
 
 REFERENCE_FOLDER: Final = Path(__file__).parents[2] / "docs" / "reference"
-FILES: Final = ("model.schema.json", "model.md")
+FILES: Final = ("model.schema.json", "model.md", "training.schema.json", "training.md")
 
 _NOISE = ("title", "minimum", "exclusiveMinimum", "maximum")
 
 
 def model_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of a Model document; options follow the engine's type."""
-    roots: list[type[BaseModel]] = [Model, *(options_model(engine) for engine in EngineType)]
-    _, whole = models_json_schema([(root, "validation") for root in roots], by_alias=True)
+    schema = _schema(Model, "model", [options_model(engine) for engine in EngineType])
+    schema["$defs"][EngineSpec.__name__]["allOf"] = [_options_of(engine_type) for engine_type in EngineType]
+    return schema
+
+
+def training_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of a TrainingJob document."""
+    return _schema(TrainingJob, "training", [])
+
+
+def _schema(root: type[BaseModel], name: str, beside: Sequence[type[BaseModel]]) -> dict[str, Any]:
+    """The schema of a document, with definitions of what it holds and of the models `beside`."""
+    roots = [root, *beside]
+    _, whole = models_json_schema([(one, "validation") for one in roots], by_alias=True)
     definitions = whole["$defs"]
     for model in _models(roots):
         _describe(definitions[model.__name__], model)
-    engine = definitions[EngineSpec.__name__]
-    engine["allOf"] = [_options_of(engine_type) for engine_type in EngineType]
-    root = definitions.pop(Model.__name__)
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "https://relume.dev/model.schema.json"}
-    return {**head, "title": "Model", **root, "$defs": dict(sorted(definitions.items()))}
+    top = definitions.pop(root.__name__)
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"https://relume.dev/{name}.schema.json"}
+    return {**head, "title": root.__name__, **top, "$defs": dict(sorted(definitions.items()))}
 
 
 def _options_of(engine: EngineType) -> dict[str, Any]:
@@ -97,10 +108,12 @@ def written_default(field: FieldInfo) -> object:
 
 def rendered() -> Mapping[str, str]:
     """The files' names and what should stand in them."""
-    schema = model_schema()
+    model, training = model_schema(), training_schema()
     return {
-        "model.schema.json": json.dumps(schema, indent=2, ensure_ascii=False) + "\n",
-        "model.md": reference(schema),
+        "model.schema.json": json.dumps(model, indent=2, ensure_ascii=False) + "\n",
+        "model.md": reference(model, MODEL_PAGE),
+        "training.schema.json": json.dumps(training, indent=2, ensure_ascii=False) + "\n",
+        "training.md": reference(training, TRAINING_PAGE),
     }
 
 

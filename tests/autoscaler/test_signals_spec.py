@@ -9,7 +9,8 @@ import pytest
 from autoscaler.core.lag import LagWatch, Look, Offsets, need
 from autoscaler.core.policy import SignalPolicy
 from autoscaler.signals_spec import KafkaLagSpec, SignalSpec
-from deploy.spec.check import check
+from deploy.spec.check import check_as
+from deploy.spec.model import Model
 from deploy.spec.problem import SpecRefused
 from events.units import Instant
 from tests.support.specs import put, smallest
@@ -98,11 +99,11 @@ WRONG: list[tuple[Any, str]] = [
 def test_what_is_refused(signal: Any, said: str) -> None:
     """In a sentence that names the field."""
     with pytest.raises(SpecRefused, match=said) as refused:
-        check(put(smallest(), "spec.scaling.signals", [signal]))
+        check_as(Model, put(smallest(), "spec.scaling.signals", [signal]))
     assert all(problem.path.startswith("spec.scaling.signals") for problem in refused.value.problems)
 
 
 def test_names_are_given_once() -> None:
     """Two signals of one name would be one."""
     with pytest.raises(SpecRefused, match="two signals are called queue"):
-        check(put(smallest(), "spec.scaling.signals", [{"name": "queue"}, {"name": "queue"}]))
+        check_as(Model, put(smallest(), "spec.scaling.signals", [{"name": "queue"}, {"name": "queue"}]))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from deploy.spec.check import check
+from deploy.spec.check import check_as
 from deploy.spec.declare import declare as declared_by
 from deploy.spec.declare import document_of, model_of
 from deploy.spec.model import Model
@@ -48,7 +48,7 @@ def test_the_table_names_every_leaf() -> None:
 
 def test_the_full_document_says_everything() -> None:
     """The full document has every field that there is, except those that exclude each other."""
-    model = check(full())
+    model = check_as(Model, full())
     left_out = {
         f"{type(part).__name__}.{name}"
         for part in _parts(model)
@@ -66,7 +66,7 @@ def _parts(model: object) -> list[object]:
 @pytest.mark.parametrize("path", sorted(OTHER))
 def test_no_knob_is_dead(path: str) -> None:
     """Another value of this field resolves to another policy."""
-    assert check(_put(path, OTHER[path])).resolve() != check(full()).resolve()
+    assert check_as(Model, _put(path, OTHER[path])).resolve() != check_as(Model, full()).resolve()
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_no_knob_is_dead(path: str) -> None:
 )  # fmt: skip
 def test_what_excludes_other_fields_is_not_dead_either(path: str, value: object) -> None:
     """A fraction, a MIG profile and another engine resolve to something else."""
-    assert check(put(full(), path, value)).resolve() != check(full()).resolve()
+    assert check_as(Model, put(full(), path, value)).resolve() != check_as(Model, full()).resolve()
 
 
 @given(st.lists(st.sampled_from(sorted(OTHER)), min_size=1, max_size=6, unique=True))
@@ -95,7 +95,7 @@ def test_any_change_is_declared_and_reads_back(paths: list[str]) -> None:
     second = declared_by(first, model, "uid-2")
     assert second.generation == (1 if paths == ["metadata.name"] else 2)
     assert model_of(second).resolve() == model.resolve()
-    assert check(document_of(second)) == model
+    assert check_as(Model, document_of(second)) == model
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -111,7 +111,7 @@ def test_no_value_anywhere_is_a_crash(value: object, path: str) -> None:
 def _checked(document: dict[str, object]) -> Model | None:
     """The model, or None when it was refused: in words."""
     try:
-        return check(document)
+        return check_as(Model, document)
     except SpecRefused as error:
         refused = error
     assert refused.problems

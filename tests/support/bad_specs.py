@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-_NAME = "use lower case letters, digits and hyphens, at most 63, beginning and ending with a letter or digit"
-_FORM = "the text has a form that is not allowed here"
+NAME = "use lower case letters, digits and hyphens, at most 63, beginning and ending with a letter or digit"
+FORM = "the text has a form that is not allowed here"
 _DURATION = "write a number and a unit, such as 500ms, 90s, 5m, 1h30m"
 _ALIAS = "use letters, digits and . _ : - in parts joined by single slashes"
 _ENGINES = "must be 'llamacpp', 'simulated' or 'command'"
@@ -24,21 +24,14 @@ ROWS: dict[str, Row] = {
         "write apiVersion: relume.dev/v1alpha1",
     ),
     "kind": ("kind", "Modle", "kind", "there is no kind 'Modle'", "write kind: Model"),
-    "later-kind": (
-        "kind",
-        "TrainingJob",
-        "kind",
-        "kind TrainingJob is not supported by this version",
-        "declare kind: Model only",
-    ),
-    "name": ("metadata.name", "Echo", "metadata.name", _FORM, _NAME),
+    "name": ("metadata.name", "Echo", "metadata.name", FORM, NAME),
     "metadata-field": ("metadata.nam", "x", "metadata.nam", "there is no field nam here", "did you mean name?"),
     "label": ("metadata.labels", {"a": 1}, "metadata.labels.a", "must be text", "put it in quotes"),
     "label-key": (
         "metadata.labels",
         {"a b": "c"},
         "metadata.labels.a b",
-        _FORM,
+        FORM,
         "use Kubernetes' form: letters, digits and . _ -, at most 63",
     ),
     "engine": ("spec.engine.type", "llamacp", "spec.engine.type", _ENGINES, "did you mean llamacpp?"),
@@ -152,7 +145,7 @@ ROWS: dict[str, Row] = {
     ),
     "availability": ("spec.slo.availability", 100, "spec.slo.availability", "must be less than 100", "write less"),
     "alias-list": ("spec.aliases", "gpt", "spec.aliases", "must be a list", "write [a, b] or one `- item` a line"),
-    "alias-form": ("spec.aliases", ["a//b"], "spec.aliases[0]", _FORM, _ALIAS),
+    "alias-form": ("spec.aliases", ["a//b"], "spec.aliases[0]", FORM, _ALIAS),
     "alias-own": ("spec.aliases", ["full"], "spec.aliases[0]", "this alias is the model's own name", "leave it out"),
     "alias-twice": ("spec.aliases", ["a", "b", "a"], "spec.aliases[2]", "this alias is given twice", "keep one"),
     "spec-list": ("spec", [1], "spec", "must be a mapping of fields", "write fields below it, indented"),

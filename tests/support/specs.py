@@ -52,6 +52,43 @@ def full() -> Document:
     return copy.deepcopy(FULL)
 
 
+FULL_TRAINING: Document = {
+    "apiVersion": "relume.dev/v1alpha1",
+    "kind": "TrainingJob",
+    "metadata": {"name": "full", "labels": {"team": "search"}, "annotations": {"relume.dev/note": "by hand"}},
+    "spec": {
+        "command": ["torchrun", "train.py"],
+        "environment": {"LR": "3e-4"},
+        "folder": "/data/runs",
+        "resources": {"gpus": 1, "cpu": 4, "memory": "16Gi"},
+        "members": 8,
+        "elasticity": {"minMembers": 4},
+        "priority": 10,
+        "preemption": {"protected": True, "minRuntime": "10m", "budgetPerHour": 2},
+        "maxFailures": 3,
+        "checkpoint": {
+            "channels": ["file", "signal"], "signal": "SIGUSR2", "ackTimeout": "5s", "saveTimeout": "3m",
+            "grace": "1m",
+        },
+    },
+}  # fmt: skip
+
+
+def smallest_training(name: str = "tune") -> Document:
+    """A training job with nothing but what is needed."""
+    return {
+        "apiVersion": "relume.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name},
+        "spec": {"command": ["python", "train.py"]},
+    }
+
+
+def full_training() -> Document:
+    """A copy of FULL_TRAINING to change."""
+    return copy.deepcopy(FULL_TRAINING)
+
+
 def put(document: Document, path: str, value: object) -> Document:
     """A copy of `document` with `value` at ``spec.scaling.target``; parents are made as needed."""
     changed = copy.deepcopy(document)

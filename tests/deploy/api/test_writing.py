@@ -11,9 +11,11 @@ import pytest
 
 from deploy.api import writing
 from deploy.api.board import Board
+from deploy.api.changing import Boards
 from deploy.api.declaring import Declarations
 from deploy.api.problem import ProblemError
-from deploy.spec.check import check
+from deploy.api.training_board import TrainingBoard
+from deploy.spec.check import check_as
 from deploy.spec.model import Model
 from events.adapters.memory import MemoryEventLog
 from events.clock import SystemClock
@@ -29,7 +31,7 @@ OVERRIDE = Override(replicas=3, until=Instant(4e9), by="test")
 
 
 def model(slots: int = 4, **labels: str) -> Model:
-    return check({
+    return check_as(Model, {
         "apiVersion": "relume.dev/v1alpha1", "kind": "Model", "metadata": {"name": "echo", "labels": labels},
         "spec": {"engine": {"type": "simulated"}, "slots": slots},
     })  # fmt: skip
@@ -46,7 +48,7 @@ class Port:
         self.board = Board()
         self._follower = Follower(log, clock, (Topic.MODELS,), Start("newest_per_key"), self._take)
         writer = EventWriter("relume/admin/test", clock)
-        self.declarations = Declarations(self, self.board, writer, self._follower.caught_up)  # type: ignore[arg-type]  # it only appends
+        self.declarations = Declarations(self, Boards(self.board, TrainingBoard()), writer, self._follower.caught_up)  # type: ignore[arg-type]  # it only appends
 
     async def append(self, events: Sequence[AnyEnvelope]) -> tuple[Position, ...]:
         """As the log, later: by then others have written too."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.spec.check import check
+from deploy.spec.check import check_as
+from deploy.spec.model import Model
 from deploy.spec.problem import SpecProblem, SpecRefused
 from tests.support.bad_specs import BAD
 from tests.support.specs import Document, full, put, smallest
@@ -12,7 +13,7 @@ from tests.support.specs import Document, full, put, smallest
 
 def problems(document: object) -> list[SpecProblem]:
     with pytest.raises(SpecRefused) as refused:
-        check(document)
+        check_as(Model, document)
     return list(refused.value.problems)
 
 
@@ -79,6 +80,6 @@ def test_long_values_are_cut_in_messages() -> None:
 
 def test_a_right_document_is_accepted() -> None:
     """The full example and the smallest one are models."""
-    assert check(full()).spec.slots == 8
+    assert check_as(Model, full()).spec.slots == 8
     smallest_model: Document = smallest()
-    assert check(smallest_model).resolve().scaling.target == 4
+    assert check_as(Model, smallest_model).resolve().scaling.target == 4

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.spec.check import check
+from deploy.spec.check import check_as
 from deploy.spec.declare import alias_problems, declare, delete, document_of, model_of, override
+from deploy.spec.model import Model
 from deploy.spec.problem import SpecRefused
 from events.types.models import ModelDeclared, Override
 from tests.support.specs import full, put, smallest
@@ -97,7 +98,7 @@ def test_another_name_cannot_follow() -> None:
 def test_aliases_belong_to_one_model() -> None:
     """An alias may not be another model's name or alias, and a name not another's alias; deleted models hold none."""
     other = declare(None, put(smallest("other"), "spec.aliases", ["shared", "echo"]), "uid-1")
-    model = check(put(smallest(), "spec.aliases", ["shared", "other", "free"]))
+    model = check_as(Model, put(smallest(), "spec.aliases", ["shared", "other", "free"]))
     found = [(problem.path, problem.rule) for problem in alias_problems(model, [other])]
     assert found == [
         ("spec.aliases[1]", "other already means model other"),
@@ -112,4 +113,4 @@ def test_a_declaration_reads_back_as_its_document(document: dict[str, object]) -
     """What `get -o yaml` prints can be applied and changes nothing."""
     declared = declare(None, document, "uid-1")
     assert declare(declared, document_of(declared), "uid-2") is declared
-    assert model_of(declared).resolve() == check(document).resolve()
+    assert model_of(declared).resolve() == check_as(Model, document).resolve()

@@ -32,7 +32,7 @@ def test_several_documents_in_a_file() -> None:
 
 
 def test_the_examples_are_right() -> None:
-    """Every file in docs/examples declares a model."""
+    """Every file in docs/examples declares something."""
     loaded = load_files([str(EXAMPLES)], io.BytesIO())
     assert [str(problem) for problem in loaded.problems] == []
     assert [model.metadata.name for model in loaded.models] == ["qwen", "echo", "smollm2"]

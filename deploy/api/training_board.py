@@ -1,0 +1,169 @@
+"""The board of training: jobs and reclaims, folded from the log's states, for people who ask.
+
+It holds one entry a job that is declared or has something left running, and a bounded number of reclaims that ended.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from deploy.api.book import Book
+from deploy.api.shapes import Metadata
+from deploy.api.training_status import JobFacts, training_status
+from deploy.api.trainingshapes import TrainingItem
+from events.envelope import AnyEnvelope
+from events.types.reclaims import ReclaimChanged
+from events.types.training import RunState, TrainingDeclared, TrainingGranted, TrainingObserved
+from events.units import Instant
+from preemption.core.attempts.states import State
+
+MOST_ENDED: Final = 1000
+"""Reclaims that ended and are still shown: the newest. Chosen: some megabytes; the log has all of them."""
+
+SPARED: Final = frozenset({
+    State.SELECTED, State.NOTIFIED, State.SAVING, State.SAVED, State.BLOCKED, State.CANCELLING, State.DRAINING_DONE,
+    State.CONTINUED, State.FINISHED, State.SKIPPED,
+})  # fmt: skip
+"""States of a reclaim whose victim has not lost its cards to it: it may still go on, or has finished by itself."""
+
+
+@dataclass(slots=True)
+class JobBoard:
+    """What is known of one job."""
+
+    declared: TrainingDeclared | None = None
+    granted: TrainingGranted | None = None
+    observed: TrainingObserved | None = None
+
+    @property
+    def gone(self) -> bool:
+        """Deleted, and nothing of it runs or holds a card."""
+        if self.declared is None or not self.declared.deleted:
+            return False
+        observed = self.observed
+        if observed is None or observed.uid != self.declared.uid:
+            return True
+        return observed.state is RunState.ENDED and (observed.empty_at is not None or not observed.members)
+
+
+class TrainingBoard:
+    """All training jobs, and the reclaims. `book`: the jobs' declarations."""
+
+    def __init__(self, most_ended: int = MOST_ENDED) -> None:
+        self.book = Book(_name_of, self._declare)
+        self._jobs: dict[str, JobBoard] = {}
+        self._open: dict[str, ReclaimChanged] = {}
+        self._ended: dict[str, ReclaimChanged] = {}
+        self._most_ended = most_ended
+
+    def apply(self, envelope: AnyEnvelope, offset: int) -> None:
+        """Take in what happened; what is not about training is passed over."""
+        data = envelope.data
+        if isinstance(data, TrainingDeclared):
+            self.book.hear(data, offset)
+        elif isinstance(data, TrainingGranted):
+            self._of(data.job).granted = data
+        elif isinstance(data, TrainingObserved):
+            entry = self._of(data.job)
+            entry.observed = data
+            self._forget_if_gone(entry)
+        elif isinstance(data, ReclaimChanged):
+            self._reclaim(data)
+
+    def entry(self, name: str) -> JobBoard | None:
+        """What is known of a job that is declared, or deleted and still ending."""
+        entry = self._jobs.get(name)
+        return entry if entry and entry.declared and not entry.gone else None
+
+    def names(self) -> list[str]:
+        """Jobs that are declared or still ending, in order."""
+        return sorted(name for name in self._jobs if self.entry(name))
+
+    def item(self, name: str, now: Instant) -> TrainingItem | None:
+        """A job as the API shows it."""
+        entry = self.entry(name)
+        if entry is None or entry.declared is None:
+            return None
+        return self._item(entry, entry.declared, now, self.preemptions())
+
+    def items(self, now: Instant) -> list[TrainingItem]:
+        """Every job as the API shows it, by name."""
+        counts = self.preemptions()
+        entries = [self._jobs[name] for name in self.names()]
+        return [self._item(entry, entry.declared, now, counts) for entry in entries if entry.declared]
+
+    def preemptions(self) -> Mapping[str, int]:
+        """How often each job (by uid) had to give its cards away, of the reclaims that are shown."""
+        return Counter(one.job_uid for one in self.reclaims() if one.state not in SPARED)
+
+    def members(self, job: str) -> list[str]:
+        """The members of a job that were granted or seen, in order; all that are declared before that."""
+        entry = self.entry(job)
+        if entry is None or entry.declared is None:
+            return []
+        seen = [one.member for one in entry.observed.members] if entry.observed else []
+        granted = [one.member for one in entry.granted.members] if entry.granted else []
+        count = entry.declared.spec.get("members")
+        declared = [f"{job}-{index}" for index in range(count if isinstance(count, int) else 1)]
+        return list(dict.fromkeys((*granted, *seen))) or declared
+
+    def grants(self) -> Mapping[str, TrainingGranted]:
+        """The newest grant of each job."""
+        return {name: entry.granted for name, entry in self._jobs.items() if entry.granted}
+
+    def reclaims(self) -> Sequence[ReclaimChanged]:
+        """Those that go on, then those that ended, the newest last."""
+        return (*self._ended.values(), *self._open.values())
+
+    def reclaim(self, name: str) -> ReclaimChanged | None:
+        """One, by its id."""
+        return self._open.get(name) or self._ended.get(name)
+
+    def _item(
+        self, entry: JobBoard, declared: TrainingDeclared, now: Instant, preemptions: Mapping[str, int]
+    ) -> TrainingItem:
+        facts = JobFacts(
+            declared=declared, now=now, granted=entry.granted, observed=entry.observed,
+            preemptions=preemptions.get(declared.uid, 0),
+        )  # fmt: skip
+        return TrainingItem(
+            metadata=training_metadata(declared), spec=dict(declared.spec), status=training_status(facts)
+        )
+
+    def _of(self, job: str) -> JobBoard:
+        return self._jobs.setdefault(job, JobBoard())
+
+    def _declare(self, _: TrainingDeclared | None, declared: TrainingDeclared) -> None:
+        entry = self._of(declared.job)
+        entry.declared = declared
+        self._forget_if_gone(entry)
+
+    def _forget_if_gone(self, entry: JobBoard) -> None:
+        """Of what is gone only the declaration is kept: the next one of this name goes on from its revision."""
+        if entry.gone:
+            entry.granted = entry.observed = None
+
+    def _reclaim(self, data: ReclaimChanged) -> None:
+        if not data.ended:
+            if data.id not in self._ended:  # what ended stays so
+                self._open[data.id] = data
+            return
+        self._open.pop(data.id, None)
+        self._ended[data.id] = data
+        while len(self._ended) > self._most_ended:
+            del self._ended[min(self._ended, key=lambda name: self._ended[name].since)]
+
+
+def training_metadata(declared: TrainingDeclared) -> Metadata:
+    """Who the declaration is about."""
+    return Metadata(
+        name=declared.job, labels=dict(declared.labels), annotations=dict(declared.annotations), uid=declared.uid,
+        generation=declared.generation, revision=declared.revision,
+    )  # fmt: skip
+
+
+def _name_of(declared: TrainingDeclared) -> str:
+    return declared.job

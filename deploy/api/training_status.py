@@ -1,0 +1,286 @@
+"""A training job's status from what was declared, granted and observed. Nothing here reads a clock.
+
+`TABLE` says which state a job is in: the first row whose condition holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from deploy.api.trainingshapes import (
+    CheckpointShape,
+    MemberShape,
+    NoticeShape,
+    TrainingState,
+    TrainingStatus,
+)
+from events.types.training import (
+    CheckpointStatus,
+    Ending,
+    NoticeGiven,
+    NoticeMode,
+    NoticeStatus,
+    RunState,
+    Stop,
+    TrainingDeclared,
+    TrainingGranted,
+    TrainingObserved,
+)
+from events.units import Instant, format_instant
+from preemption.core.training import TrainingPolicy
+
+YIELDED: Final = frozenset({Ending.SAVED, Ending.TOLD})
+"""Endings after which a job waits to go on."""
+
+MOST_FAILURES: Final = TrainingPolicy(job="", command=()).max_failures
+"""For a declaration of another release that does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """What is known of one job. A grant or an observation of another uid is void and counts as None."""
+
+    declared: TrainingDeclared
+    now: Instant
+    granted: TrainingGranted | None = None
+    observed: TrainingObserved | None = None
+    preemptions: int = 0
+
+    @property
+    def alive(self) -> bool:
+        """Whether processes of it may exist."""
+        return self.observed is not None and self.observed.state is not RunState.ENDED
+
+    @property
+    def ending(self) -> Ending | None:
+        """How its newest run ended; None while it runs, and before the first."""
+        return None if self.observed is None or self.alive else self.observed.ending
+
+    @property
+    def told(self) -> bool:
+        """Whether the run that exists is told to give its cards back."""
+        granted = self.granted
+        if not self.alive or granted is None or self.observed is None or granted.run != self.observed.run:
+            return False
+        return self.notice is not None or granted.stop is not Stop.NOT
+
+    @property
+    def notice(self) -> NoticeGiven | None:
+        """The notice that stands for the run that exists, unless the trainer went on after it."""
+        notice, observed = self.granted.notice if self.granted else None, self.observed
+        if notice is None or notice.mode is NoticeMode.WITHDRAWN:
+            return None
+        answered = observed.notice if observed else None
+        went_on = answered is not None and answered.id == notice.id and answered.continued_at is not None
+        return None if went_on else notice
+
+    @property
+    def starts(self) -> bool:
+        """Whether a newer run than the observed one is granted."""
+        seen = self.observed.run if self.observed else 0
+        return self.granted is not None and bool(self.granted.members) and self.granted.run > seen
+
+    @property
+    def failures(self) -> int:
+        """Runs that failed in a row."""
+        return self.observed.failures if self.observed else 0
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether it failed as often as it may."""
+        most = self.declared.spec.get("maxFailures")
+        return self.failures >= (most if isinstance(most, int) else MOST_FAILURES)
+
+
+Reason = tuple[str, str]
+"""One word, and the same for people; both may be empty."""
+
+Row = tuple[Callable[[JobFacts], bool], TrainingState, Callable[[JobFacts], Reason]]
+
+
+def training_status(facts: JobFacts) -> TrainingStatus:
+    """The status, with the numbers behind it."""
+    facts = _without_void(facts)
+    state, (reason, message) = _verdict(facts)
+    observed, granted = facts.observed, facts.granted
+    members = facts.declared.spec.get("members")
+    return TrainingStatus(
+        state=state,
+        reason=reason,
+        message=message,
+        run=observed.run if observed else 0,
+        members=members if isinstance(members, int) else 1,
+        granted_members=None if granted is None else len(granted.members),
+        ready_members=_running(facts),
+        processes=_processes(observed),
+        step=observed.step if observed else None,
+        step_at=_time(observed.step_at if observed else None),
+        resumed_step=observed.resumed_step if observed else None,
+        reports=bool(observed and observed.reports),
+        checkpoint=_checkpoint(observed.checkpoint) if observed and observed.checkpoint else None,
+        notice=_notice(facts),
+        restarts=max(0, observed.run - 1) if observed else 0,
+        failures=facts.failures,
+        retry_at=_time(observed.retry_at if observed and observed.failures else None),
+        preemptions=facts.preemptions,
+        started_at=_time(observed.started_at if observed else None),
+        ended_at=_time(observed.ended_at if observed else None),
+        empty_at=_time(observed.empty_at if observed else None),
+        ending=facts.ending.value if facts.ending else None,
+        log_tail=list(observed.log_tail) if observed else [],
+    )
+
+
+def _verdict(facts: JobFacts) -> tuple[TrainingState, Reason]:
+    return next((state, words(facts)) for condition, state, words in TABLE if condition(facts))
+
+
+def _without_void(facts: JobFacts) -> JobFacts:
+    uid = facts.declared.uid
+    return replace(
+        facts,
+        granted=facts.granted if facts.granted and facts.granted.uid == uid else None,
+        observed=facts.observed if facts.observed and facts.observed.uid == uid else None,
+    )
+
+
+def _deleted(facts: JobFacts) -> Reason:
+    return "Deleted", f"deleted; {_left(facts)}"
+
+
+def _cancelled(facts: JobFacts) -> Reason:
+    return ("Ending", f"cancelled; {_left(facts)}") if facts.alive else ("", "")
+
+
+def _finished(_: JobFacts) -> Reason:
+    return "", ""
+
+
+def _failed(facts: JobFacts) -> Reason:
+    assert facts.observed is not None  # else it had no failures
+    remedy = "it is not started again by itself: delete it and submit it again"
+    return facts.observed.reason or "Failed", f"{_failure(facts, facts.observed)}; {remedy}"
+
+
+def _saving(facts: JobFacts) -> Reason:
+    granted, notice = facts.granted, facts.notice
+    assert granted is not None  # else it was not told
+    if granted.stop is not Stop.NOT:
+        return (
+            ("Killing", "told to end at once") if granted.stop is Stop.KILL else ("Stopping", "told to end (SIGTERM)")
+        )
+    assert notice is not None  # else it was not told
+    why = notice.reason or ("it was paused" if facts.declared.paused else "its GPUs are needed")
+    return "Paused" if facts.declared.paused else "Notice", f"{why}; it saves by {format_instant(notice.deadline)}"
+
+
+def _starting(facts: JobFacts) -> Reason:
+    if not facts.alive:
+        return "Granted", f"{_members(len(facts.granted.members) if facts.granted else 0)} about to start"
+    assert facts.observed is not None  # it is alive
+    return "Run", f"run {facts.observed.run}: {_members(_running(facts))} of {len(facts.observed.members)} started"
+
+
+def _running_well(facts: JobFacts) -> Reason:
+    assert facts.observed is not None  # it is alive
+    return facts.observed.reason, facts.observed.message
+
+
+def _paused(_: JobFacts) -> Reason:
+    return "Paused", "it goes on when it is resumed"
+
+
+def _parked(facts: JobFacts) -> Reason:
+    said = facts.granted.message if facts.granted else ""
+    return "Preempted" if facts.preemptions else "Waiting", said or "it goes on when there are GPUs for it"
+
+
+def _back_off(facts: JobFacts) -> Reason:
+    assert facts.observed is not None  # else it had no failures
+    return "BackOff", _failure(facts, facts.observed)
+
+
+def _pending(facts: JobFacts) -> Reason:
+    if facts.granted is None:
+        return "Declared", "waiting for the allocator"
+    return "Waiting", facts.granted.message or "there is nothing that it could run on now"
+
+
+TABLE: Final[tuple[Row, ...]] = (
+    (lambda facts: facts.declared.deleted, TrainingState.CANCELLED, _deleted),
+    (lambda facts: facts.ending is Ending.FINISHED, TrainingState.FINISHED, _finished),
+    (lambda facts: facts.declared.cancelled, TrainingState.CANCELLED, _cancelled),
+    (lambda facts: facts.told, TrainingState.SAVING, _saving),
+    (lambda facts: facts.alive and _state(facts) is RunState.STARTING, TrainingState.STARTING, _starting),
+    (lambda facts: facts.alive, TrainingState.RUNNING, _running_well),
+    (lambda facts: facts.gave_up, TrainingState.FAILED, _failed),
+    (lambda facts: facts.starts, TrainingState.STARTING, _starting),
+    (lambda facts: facts.declared.paused, TrainingState.PAUSED, _paused),
+    (lambda facts: facts.ending in YIELDED, TrainingState.PARKED, _parked),
+    (lambda facts: facts.failures > 0, TrainingState.PENDING, _back_off),
+    (lambda _: True, TrainingState.PENDING, _pending),
+)
+"""Condition, state, and what is said about it. The first row that holds is it."""
+
+
+def _state(facts: JobFacts) -> RunState | None:
+    return facts.observed.state if facts.observed else None
+
+
+def _running(facts: JobFacts) -> int:
+    if facts.observed is None or not facts.alive:
+        return 0
+    return sum(member.pid is not None and member.exit_code is None for member in facts.observed.members)
+
+
+def _left(facts: JobFacts) -> str:
+    if not facts.alive:
+        return "its GPUs are not seen empty yet" if facts.observed else "nothing of it runs"
+    return f"{_members(_running(facts))} left to end"
+
+
+def _failure(facts: JobFacts, observed: TrainingObserved) -> str:
+    times = "once" if observed.failures == 1 else f"{observed.failures} times in a row"
+    text = f"it failed {times}"
+    if observed.message:
+        text += f": {observed.message}"
+    if observed.retry_at and observed.retry_at > facts.now and not facts.gave_up:
+        text += f" (next try at {format_instant(observed.retry_at)})"
+    return text
+
+
+def _members(count: int) -> str:
+    return "1 member" if count == 1 else f"{count} members"
+
+
+def _processes(observed: TrainingObserved | None) -> list[MemberShape]:
+    return [
+        MemberShape(name=one.member, node=one.node, gpus=list(one.gpus), pid=one.pid, exit_code=one.exit_code)
+        for one in (observed.members if observed else ())
+    ]
+
+
+def _checkpoint(checkpoint: CheckpointStatus) -> CheckpointShape:
+    return CheckpointShape(
+        step=checkpoint.step, at=format_instant(checkpoint.at), path=checkpoint.path, verified=checkpoint.verified,
+        size=checkpoint.size, seconds=checkpoint.seconds,
+    )  # fmt: skip
+
+
+def _notice(facts: JobFacts) -> NoticeShape | None:
+    notice = facts.notice if facts.alive else None
+    if notice is None:
+        return None
+    said = facts.observed.notice if facts.observed else None
+    answer = said if said is not None and said.id == notice.id else NoticeStatus(id=notice.id)
+    return NoticeShape(
+        id=notice.id, mode=notice.mode.value, reason=notice.reason, deadline=format_instant(notice.deadline),
+        heard_at=_time(answer.heard_at), eta=answer.eta, progress=answer.progress or None,
+        saved_step=answer.saved_step, failed=answer.failed,
+    )  # fmt: skip
+
+
+def _time(instant: float | None) -> str | None:
+    return None if instant is None else format_instant(instant)
