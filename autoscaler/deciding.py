@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final
 
 from autoscaler.core.agenda import Agenda
 from autoscaler.core.decide import decide, hold
-from autoscaler.core.model import Decision, Reason, Snapshot
+from autoscaler.core.model import Decision, Reason, Snapshot, in_order
 from autoscaler.core.policy import ScalingPolicy
 from autoscaler.core.view import Declared, ModelView
 from autoscaler.estate import Estate, Tenure
+from autoscaler.own import own_policy
 from autoscaler.settings import AutoscalerSettings
 from events.log import Position
 from events.units import Instant
 
 logger = logging.getLogger(__name__)
+
+FAILURES_MOST: Final = 5
+"""A model's own policy that failed so often in a row is replaced by relume's, until the model is applied anew. Chosen:
+the failures are `LOOK_AGAIN_AFTER_TROUBLE` or an edge apart, so a short trouble of what it asks is no reason."""
+
+OWN_MOST: Final = 10_000
+"""Models whose failing policies are counted; the one that failed least lately makes room."""
 
 GRAIN: Final = 0.02
 """Timers of quiet models are rounded up to this many seconds, so that one alarm serves many."""
@@ -42,6 +50,7 @@ class Decider:
         self._agenda = agenda
         self._settings = settings
         self.decided = self.policy_failures = 0
+        self._own = _OwnPolicies()
 
     def decide(self, model: str, now: Instant) -> Taken | None:
         """Decide one model. Returns what must be recorded before it counts."""
@@ -91,12 +100,18 @@ class Decider:
             self._agenda.urgent(view.model)
 
     def _decision(self, snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> Decision:
+        if self._own.replaced(snapshot, policy):
+            decision = decide(snapshot, replace(policy, name="relume", options=None), now)
+            return replace(decision, reasons=in_order({*decision.reasons, Reason.POLICY_REPLACED}))
         try:
-            return decide(snapshot, policy, now)
+            decision = decide(snapshot, policy, now, own_policy(policy.name))
         except Exception:  # a policy's bug must not stop the loop for the other models
             self.policy_failures += 1
+            self._own.failed(snapshot, policy)
             logger.exception("policy %s failed for %s; its last wish stands", policy.name, snapshot.model)
             return hold(snapshot, policy, now, Reason.POLICY_FAILED)
+        self._own.worked(snapshot, policy)
+        return decision
 
     def _stand(self, taken: Taken, now: Instant) -> None:
         """The decision stands: it is on record, or says nothing new."""
@@ -107,3 +122,31 @@ class Decider:
         view.decided(decision, now)
         if decision.again_at is not None:
             self._agenda.at(view.model, Instant(ceil(decision.again_at / GRAIN) * GRAIN))
+
+
+class _OwnPolicies:
+    """How often in a row each model's own policy has failed. Only of models that have one and where it failed."""
+
+    def __init__(self) -> None:
+        self._failures: dict[tuple[str, str, ScalingPolicy], int] = {}
+
+    def replaced(self, snapshot: Snapshot, policy: ScalingPolicy) -> bool:
+        """Whether relume decides in its place."""
+        return bool(self._failures) and self._failures.get((snapshot.model, snapshot.uid, policy), 0) >= FAILURES_MOST
+
+    def failed(self, snapshot: Snapshot, policy: ScalingPolicy) -> None:
+        """Once more. Of a model only what is declared now is remembered, and of all models a bounded number."""
+        if ":" not in policy.name:
+            return
+        key = (snapshot.model, snapshot.uid, policy)
+        count = self._failures.pop(key, 0) + 1
+        for old in [one for one in self._failures if one[0] == snapshot.model]:
+            del self._failures[old]
+        if len(self._failures) >= OWN_MOST:
+            del self._failures[next(iter(self._failures))]
+        self._failures[key] = count
+
+    def worked(self, snapshot: Snapshot, policy: ScalingPolicy) -> None:
+        """It answered."""
+        if self._failures:
+            self._failures.pop((snapshot.model, snapshot.uid, policy), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import ConfigDict
 
 from autoscaler.core.view import Declared
+from autoscaler.schedules import schedules_of
 from autoscaler.spec import ScalingSpec
 from events.spec import Spec
 from events.types.models import ModelDeclared
@@ -23,9 +24,11 @@ class _Slice(Spec):
 def read_declaration(declared: ModelDeclared) -> Declared:
     """Plain numbers of a declaration. ValueError when its spec cannot be read."""
     part = _Slice.model_validate(declared.spec)
+    policy = part.scaling.resolve(slots=part.slots, priority=part.priority)
     return Declared(
         uid=declared.uid,
         revision=declared.revision,
-        policy=part.scaling.resolve(slots=part.slots, priority=part.priority),
+        policy=policy,
         deleted=declared.deleted,
+        schedule=schedules_of(policy.schedules),
     )

@@ -286,6 +286,36 @@ def _policy_failed(told: _Told) -> str:
     return f"The policy {told.policy.name} failed with an error: the last wish stands."
 
 
+def _slo_burn(told: _Told) -> str:
+    until = told.memory.burn_until
+    end = "" if until is None else f" until {clock_time(until)}"
+    return f"Answers came later than promised, too many of them: at least {replicas(told.memory.burn_floor)}{end}."
+
+
+def _scheduled(told: _Told) -> str:
+    until = told.snapshot.schedule_changes_at
+    end = "" if until is None else f" until {clock_time(until)}"
+    return f"A schedule wants at least {replicas(told.snapshot.scheduled)}{end}."
+
+
+def _policy_replaced(told: _Told) -> str:
+    return f"The policy {told.policy.name} failed again and again, so relume decides until the model is applied anew."
+
+
+def _own_policy(told: _Told) -> str:
+    return f"The policy {told.policy.name} said so."
+
+
+def _recommended(told: _Told) -> str:
+    would = told.memory.recommended
+    said = "" if would is None else f": it would have asked for {replicas(would)}"
+    return f"The model's mode is recommend, so nothing is changed{said}."
+
+
+def _paused(_: _Told) -> str:
+    return "The model's mode is paused, so nothing is decided and what was asked for stands."
+
+
 SENTENCES: Final[Mapping[str, Callable[[_Told], str]]] = {
     Reason.ACTIVATION: _activation,
     Reason.BACKLOG: _backlog,
@@ -308,5 +338,11 @@ SENTENCES: Final[Mapping[str, Callable[[_Told], str]]] = {
     Reason.AT_MOST_MAX: _at_most_max,
     Reason.POLICY_UNKNOWN: _policy_unknown,
     Reason.POLICY_FAILED: _policy_failed,
+    Reason.SLO_BURN: _slo_burn,
+    Reason.SCHEDULED: _scheduled,
+    Reason.POLICY_REPLACED: _policy_replaced,
+    Reason.OWN_POLICY: _own_policy,
+    Reason.RECOMMENDED: _recommended,
+    Reason.PAUSED: _paused,
 }
 """A sentence for each reason; a test holds it whole."""

@@ -10,6 +10,7 @@ from autoscaler.core.decide import decide
 from autoscaler.core.model import Decision, Memory, Reason, Snapshot
 from autoscaler.core.policy import ScalingPolicy
 from autoscaler.core.view import Wish
+from autoscaler.own import own_policy
 from events.types.decisions import WishDecided
 from events.units import Instant
 
@@ -35,12 +36,13 @@ def wish_of(snapshot: Snapshot, policy: ScalingPolicy, decision: Decision) -> Wi
 
 
 def replay(wish: WishDecided) -> Decision:
-    """The decision of a record, taken again by today's code. ValueError when it cannot be read.
+    """The decision of a record, taken again by today's code. ValueError when it cannot be read,
+    OwnPolicyFailed when the model's own policy is not here.
 
     (Decisions that record that a policy failed show what the policy would have said without the failure.)
     """
-    snapshot = read_snapshot(wish.snapshot)
-    return decide(snapshot, read_policy(wish.policy), Instant(snapshot.taken_at))
+    snapshot, policy = read_snapshot(wish.snapshot), read_policy(wish.policy)
+    return decide(snapshot, policy, Instant(snapshot.taken_at), own_policy(policy.name))
 
 
 def read_wish(wish: WishDecided, at: Instant) -> tuple[Wish, Memory]:
@@ -56,4 +58,5 @@ def read_wish(wish: WishDecided, at: Instant) -> tuple[Wish, Memory]:
     except ValueError as error:
         logger.warning("wish of %s has a memory or policy that cannot be read: %s", wish.model, error)
     reasons = tuple(Reason(reason) for reason in wish.reasons if reason in _KNOWN)
-    return Wish(wish.uid, wish.revision, wish.replicas, reasons, policy, at), memory
+    made = Wish(wish.uid, wish.revision, wish.replicas, reasons, policy, at, memory.recommended)
+    return made, memory

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
-from autoscaler.core.policy import ScalingPolicy
+from autoscaler.core.policy import Mode, ScalingPolicy
+from autoscaler.policy_spec import POLICIES, SCHEDULES_MOST, ScheduleSpec, read_options
 from autoscaler.signals_spec import SIGNALS_MOST, SignalSpec
 from events.spec import Duration, Spec
 from events.types.replicas import MAX_REPLICAS
@@ -37,8 +38,15 @@ class ScalingSpec(Spec):
     """Demand is averaged over this long before replicas are taken away."""
     panic_window: Annotated[Duration, Field(ge=1, le=3600)] = 6.0
     """Demand is averaged over this long before replicas are added."""
-    policy: str = "relume"
-    """Which policy decides: relume."""
+    policy: Annotated[str, Field(max_length=253)] = "relume"
+    """Which policy decides: relume, kpa, keda, hpa, keepalive, concurrency, hybrid-histogram, or your own by its import
+    path, such as mypolicies.batch:decide."""
+    policy_options: Annotated[dict[str, JsonValue], Field(max_length=32)] = Field(default_factory=dict)
+    """Settings of that policy, where it has some."""
+    mode: Mode = Mode.AUTO
+    """Whether decisions are acted on: auto; recommend records them and changes nothing; paused decides nothing."""
+    schedules: Annotated[tuple[ScheduleSpec, ...], Field(max_length=SCHEDULES_MOST)] = ()
+    """Times at which there are at least so many replicas."""
     signals: Annotated[tuple[SignalSpec, ...], Field(max_length=SIGNALS_MOST)] = ()
     """Numbers from outside that the model follows too; the one that needs most replicas counts."""
 
@@ -56,6 +64,16 @@ class ScalingSpec(Spec):
             )
         if self.panic_window > self.stable_window:
             raise ValueError("panicWindow is longer than stableWindow; make it shorter")
+        if self.policy in POLICIES:
+            read_options(self.policy, self.policy_options)
+        elif self.policy_options:
+            raise ValueError("policyOptions are for the policies that have a name; leave them out")
+        above = next((one for one in self.schedules if one.min_replicas > self.max_replicas), None)
+        if above is not None:
+            raise ValueError(
+                f"a schedule wants {above.min_replicas} replicas and maxReplicas is {self.max_replicas}; "
+                "lower one or raise the other"
+            )
         names = [signal.known_as for signal in self.signals]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
@@ -76,4 +94,7 @@ class ScalingSpec(Spec):
             priority=priority,
             cold_start_cost=None if self.cold_start_cost is None else Seconds(self.cold_start_cost),
             signals=tuple(signal.resolve() for signal in self.signals),
+            options=read_options(self.policy, self.policy_options) if self.policy in POLICIES else None,
+            mode=self.mode,
+            schedules=tuple(one.resolve() for one in self.schedules),
         )

@@ -1,4 +1,7 @@
-"""`decide(snapshot, policy, now)`: the policy by its name, held to the bounds. Nothing here knows what a process is."""
+"""`decide(snapshot, policy, now)`: the policy by its name, held to mode, schedules and bounds.
+
+Nothing here knows what a process is.
+"""
 
 from __future__ import annotations
 
@@ -6,35 +9,100 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from autoscaler.core import burn
 from autoscaler.core.model import Decision, Policy, Reason, Snapshot, in_order
-from autoscaler.core.policies import relume
-from autoscaler.core.policy import ScalingPolicy
+from autoscaler.core.policies import histogram, hpa, kpa, relume, simple
+from autoscaler.core.policy import Mode, ScalingPolicy
 from events.units import Instant, Seconds
 
-POLICIES: Final[Mapping[str, Policy]] = {"relume": relume.decide}
+POLICIES: Final[Mapping[str, Policy]] = {
+    "relume": relume.decide,
+    "kpa": kpa.decide,
+    "keda": hpa.decide_keda,
+    "hpa": hpa.decide,
+    "keepalive": simple.keepalive,
+    "concurrency": simple.concurrency,
+    "hybrid-histogram": histogram.decide,
+}
 """The policies that `scaling.policy` may name."""
 
 LOOK_AGAIN_AFTER_TROUBLE = Seconds(30.0)
 """When a model without a working policy is looked at again."""
 
 
-def decide(snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> Decision:
-    """What should be: always the same for the same arguments. A policy's own errors come through (see `hold`)."""
+def decide(snapshot: Snapshot, policy: ScalingPolicy, now: Instant, own: Policy | None = None) -> Decision:
+    """What should be: always the same for the same arguments. A policy's own errors come through (see `hold`).
+
+    `own`: the model's own policy, when its name is an import path; whoever calls has found it.
+    """
     if snapshot.deleted:
         return Decision(replicas=0, reasons=(Reason.DELETED,), memory=snapshot.memory)
-    chosen = POLICIES.get(policy.name)
-    if chosen is None:
-        return hold(snapshot, policy, now, Reason.POLICY_UNKNOWN)
-    return _bounded(chosen(snapshot, policy, now), policy)
+    if policy.mode is not Mode.AUTO:
+        return _unacted(snapshot, policy, now, own)
+    if snapshot.memory.recommended is not None:
+        snapshot = replace(snapshot, memory=replace(snapshot.memory, recommended=None))
+    return _decided(snapshot, policy, now, own)
 
 
 def hold(snapshot: Snapshot, policy: ScalingPolicy, now: Instant, why: Reason) -> Decision:
     """The last wish stands, within the bounds; but whoever waits wakes the model, whatever is broken."""
-    replicas = snapshot.replicas.ready + snapshot.replicas.starting if snapshot.wished is None else snapshot.wished
+    replicas = _standing(snapshot)
     if snapshot.demand.running + snapshot.demand.waiting:
         replicas = max(1, replicas)
     again_at = Instant(now + LOOK_AGAIN_AFTER_TROUBLE)
     return _bounded(Decision(replicas=replicas, reasons=(why,), memory=snapshot.memory, again_at=again_at), policy)
+
+
+def _decided(snapshot: Snapshot, policy: ScalingPolicy, now: Instant, own: Policy | None) -> Decision:
+    chosen = POLICIES.get(policy.name, own)
+    if chosen is None:
+        return hold(snapshot, policy, now, Reason.POLICY_UNKNOWN)
+    if snapshot.schedule_changes_at is None and snapshot.burn is None and not snapshot.memory.burn_floor:
+        return _bounded(chosen(snapshot, policy, now), policy)
+    return _floored(snapshot, policy, now, chosen)
+
+
+def _floored(snapshot: Snapshot, policy: ScalingPolicy, now: Instant, chosen: Policy) -> Decision:
+    """Under a schedule or an objective: at least what they want. Both only add."""
+    floor = burn.floor(snapshot, policy, now)
+    scheduled = min(snapshot.scheduled, policy.max_replicas)
+    least = max(policy.min_replicas, scheduled, floor.replicas)
+    raised = policy if least == policy.min_replicas else replace(policy, min_replicas=least)
+    decision = _bounded(chosen(snapshot, raised, now), raised)
+    if raised is not policy and decision.replicas == least and Reason.AT_LEAST_MIN in decision.reasons:
+        why = Reason.SLO_BURN if floor.replicas == least else Reason.SCHEDULED
+        reasons = in_order({*(one for one in decision.reasons if one is not Reason.AT_LEAST_MIN), why})
+        decision = replace(decision, reasons=reasons)
+    memory = replace(decision.memory, burn_floor=floor.replicas, burn_until=floor.until)
+    times = [
+        time
+        for time in (decision.again_at, snapshot.schedule_changes_at, floor.until)
+        if time is not None and time > now
+    ]
+    return replace(decision, memory=memory, again_at=min(times) if times else None)
+
+
+def _unacted(snapshot: Snapshot, policy: ScalingPolicy, now: Instant, own: Policy | None) -> Decision:
+    """The wish stands. In the mode `recommend` the policy goes on as if what it recommends were wished."""
+    standing = _standing(snapshot)
+    if policy.mode is Mode.PAUSED:
+        memory = replace(snapshot.memory, recommended=None)
+        return Decision(replicas=standing, reasons=(Reason.PAUSED,), memory=memory)
+    before = snapshot.memory.recommended
+    seen = snapshot if before is None else replace(snapshot, wished=before)
+    would = _decided(seen, policy, now, own)
+    return replace(
+        would,
+        replicas=standing,
+        reasons=in_order({*would.reasons, Reason.RECOMMENDED}),
+        memory=replace(would.memory, recommended=would.replicas),
+        marginal_gain=0.0,
+    )
+
+
+def _standing(snapshot: Snapshot) -> int:
+    """What is wished; without a wish on record, what is there."""
+    return snapshot.replicas.ready + snapshot.replicas.starting if snapshot.wished is None else snapshot.wished
 
 
 def _bounded(decision: Decision, policy: ScalingPolicy) -> Decision:

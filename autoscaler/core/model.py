@@ -11,6 +11,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from autoscaler.core.forecast.following import Following
+from autoscaler.core.peers import PeerMemory
 from autoscaler.core.policy import ScalingPolicy
 from events.kinds import hot_value
 from events.types.shared import Amount, At, Count
@@ -34,6 +35,10 @@ class Reason(StrEnum):
     """A number from outside needs more replicas."""
     FORECAST = "Forecast"
     """So many are likely to be needed soon that holding them costs less than their cold starts."""
+    SLO_BURN = "SloBurn"
+    """Answers came later than promised, more of them than the objective can bear."""
+    SCHEDULED = "Scheduled"
+    """A schedule wants at least so many now."""
     PANIC = "Panic"
     """Demand was twice what there was: nothing is taken away for one stable window."""
     STARTS_FAIL = "StartsFail"
@@ -64,6 +69,14 @@ class Reason(StrEnum):
     """No policy has this name: the last wish stands."""
     POLICY_FAILED = "PolicyFailed"
     """The policy raised an error: the last wish stands."""
+    POLICY_REPLACED = "PolicyReplaced"
+    """The model's own policy failed again and again: relume decides in its place."""
+    OWN_POLICY = "OwnPolicy"
+    """The model's own policy said so."""
+    RECOMMENDED = "Recommended"
+    """Only recommended: the model's mode is `recommend`, so the last wish stands."""
+    PAUSED = "Paused"
+    """The model's mode is `paused`: the last wish stands."""
 
 
 REASON_RANK = {reason: rank for rank, reason in enumerate(Reason)}
@@ -173,7 +186,9 @@ class Memory:
     asked. `raised_at`, `lowered_at`: when demand last moved the wish up or down. `patience`: how often in a row a
     descent was regretted; each time doubles the pause before the next. `floor`, `floor_until`: what an activation
     asked for; `floor_open`: it has not been ready yet, and this is only its latest end. `forecast`: of a model with a
-    cold-start cost, when it was needed and what that taught.
+    cold-start cost, when it was needed and what that taught. `peer`: what another policy than relume remembers.
+    `recommended`: what the policy would have in the mode `recommend`, where the wish stands. `burn_floor`,
+    `burn_until`: replicas that a burning objective asked for.
     """
 
     panic_until: At | None = None
@@ -186,6 +201,21 @@ class Memory:
     floor_until: At | None = None
     floor_open: bool = False
     forecast: Following | None = None
+    peer: PeerMemory | None = None
+    recommended: Count | None = None
+    burn_floor: Count = 0
+    burn_until: At | None = None
+
+
+@hot_value
+class Burn:
+    """How fast the error budget of an objective is used up: 1.0 is exactly as fast as it may be. The pairs of windows
+    are those of Google's SRE workbook, chapter 5; None: too few answers in the window."""
+
+    fast: Amount | None = None
+    fast_now: Amount | None = None
+    slow: Amount | None = None
+    slow_now: Amount | None = None
 
 
 @hot_value
@@ -196,7 +226,8 @@ class Snapshot:
     `floor_until`; `floor_open`: they have not been ready since, and this is only the latest end. `signals`: the numbers
     from outside, one by one (`demand` has what they say together). `start_seconds`: how long a start is expected to
     take. `failures`, `retry_at`: failed starts since the last success, and when the next is tried. `history_read`: past
-    windows have been read back; what is known begins at `followed_since`.
+    windows have been read back; what is known begins at `followed_since`. `scheduled`: the least that a schedule wants
+    now; `schedule_changes_at`: when that changes. `burn`: how fast an objective is used up, None without one.
     """
 
     model: str
@@ -217,6 +248,9 @@ class Snapshot:
     history_read: bool = False
     followed_since: At | None = None
     deleted: bool = False
+    scheduled: Count = 0
+    schedule_changes_at: At | None = None
+    burn: Burn | None = None
 
 
 @hot_value

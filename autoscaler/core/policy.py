@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
+from autoscaler.core.peers import Options
 from events.kinds import value
 from events.units import Seconds
 
@@ -47,10 +50,32 @@ class SignalPolicy:
     lag: LagPolicy | None = None
 
 
+class Mode(StrEnum):
+    """Whether decisions are acted on."""
+
+    AUTO = "auto"
+    """What is decided is wished."""
+    RECOMMEND = "recommend"
+    """What would be decided is recorded; the wish stays as it is."""
+    PAUSED = "paused"
+    """Nothing is decided; the wish stays as it is."""
+
+
+@value
+class SchedulePolicy:
+    """At least `min_replicas` for `duration` from each time that `cron` names in `timezone` (an IANA name)."""
+
+    cron: str
+    timezone: str
+    min_replicas: int
+    duration: Seconds
+
+
 @value
 class ScalingPolicy:
     """How a model's replicas follow its demand. `target`: wanted concurrency a replica; `slots`: the most it bears.
-    `cold_start_cost`: what a cold start is worth, in seconds of one idle replica; None: `keep_alive` counts.
+    `cold_start_cost`: what a cold start is worth, in seconds of one idle replica; None: `keep_alive` counts. `options`:
+    of the policy `name`, where it has some; None: its defaults.
     """
 
     name: str
@@ -64,3 +89,6 @@ class ScalingPolicy:
     priority: int
     signals: tuple[SignalPolicy, ...] = ()
     cold_start_cost: Seconds | None = None
+    options: Options | None = None
+    mode: Mode = Mode.AUTO
+    schedules: tuple[SchedulePolicy, ...] = ()

@@ -6,6 +6,7 @@ waits for it: topics have no order between them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -28,13 +29,26 @@ gateways' edges do; smaller changes wait for the tick."""
 
 
 @dataclass(frozen=True, slots=True)
+class Scheduled:
+    """What the schedules want: `replicas` at least, until `changes_at` (None: for good)."""
+
+    replicas: int = 0
+    changes_at: Instant | None = None
+
+
+NOT_SCHEDULED = Scheduled()
+
+
+@dataclass(frozen=True, slots=True)
 class Declared:
-    """What the autoscaler needs of a declaration."""
+    """What the autoscaler needs of a declaration. `schedule` says what its schedules want at an instant; None: it has
+    none."""
 
     uid: str
     revision: int
     policy: ScalingPolicy
     deleted: bool = False
+    schedule: Callable[[Instant], Scheduled] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +61,7 @@ class Wish:
     reasons: tuple[Reason, ...]
     policy: ScalingPolicy | None
     recorded_at: Instant
+    recommended: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +246,7 @@ class ModelView:
         observed = self._observed if self._observed.uid == declared.uid else NOTHING  # `_seen`, without a call
         floor = NO_FLOOR if self._floors is None else self._floors.now(now)
         signals = self._needed(declared, now)
+        scheduled = NOT_SCHEDULED if declared.schedule is None else declared.schedule(now)
         return Snapshot(
             model=self.model, uid=declared.uid, revision=declared.revision, taken_at=now,
             wished=wish.replicas if wish is not None and known else None,
@@ -242,6 +258,7 @@ class ModelView:
             failures=observed.failures, retry_at=observed.retry_at,
             history_read=world.followed_since is not None, followed_since=world.followed_since,
             deleted=declared.deleted,
+            scheduled=scheduled.replicas, schedule_changes_at=scheduled.changes_at,
         )  # fmt: skip
 
     def record_at(self, decision: Decision, now: Instant, every: Seconds) -> Instant | None:
@@ -252,7 +269,7 @@ class ModelView:
         if wish is None or not self.stands or self.unsure:
             known = wish is not None and wish.uid == declared.uid
             return None if declared.deleted and not known else now
-        if wish.replicas != decision.replicas:
+        if wish.replicas != decision.replicas or wish.recommended != decision.memory.recommended:
             return now
         return None if wish.reasons == decision.reasons else max(now, Instant(wish.recorded_at + every))
 
@@ -271,7 +288,10 @@ class ModelView:
     def recorded(self, decision: Decision, declared: Declared, at: Instant) -> None:
         """The decision, taken for this declaration, stands in the log: it is the wish from now on."""
         self.unsure = False
-        self.wish = Wish(declared.uid, declared.revision, decision.replicas, decision.reasons, declared.policy, at)
+        self.wish = Wish(
+            declared.uid, declared.revision, decision.replicas, decision.reasons, declared.policy, at,
+            decision.memory.recommended,
+        )  # fmt: skip
 
     def decided(self, decision: Decision, at: Instant) -> None:
         """The decision stands, recorded or not: remember what it remembers."""

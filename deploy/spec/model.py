@@ -9,6 +9,8 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, StringConstraints, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from autoscaler.policy_spec import OWN_PATTERN
+from autoscaler.policy_spec import POLICIES as POLICIES  # who checks declarations elsewhere has them from here
 from autoscaler.spec import ScalingSpec
 from coldstart.spec import ColdStartSpec, WeightsSpec
 from deploy.spec.document import MetadataSpec, broken_rule
@@ -19,9 +21,6 @@ from events.units import Seconds
 from preemption.spec import Priority, ResourcesSpec
 from runtime.adapters.registry import options_model
 from runtime.spec import EngineSpec, EngineType, Slots, TimeoutsSpec
-
-POLICIES = ("relume",)
-"""The scaling policies that a model may name."""
 
 ALIAS_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:-]*(/[A-Za-z0-9][A-Za-z0-9._:-]*)*$"
 """Names as hubs and clients write them: ``gpt-4o``, ``HuggingFaceTB/SmolLM2-135M-Instruct``."""
@@ -164,11 +163,10 @@ def _scaling_rules(spec: ModelSpec) -> list[InitErrorDetails]:
         rule = f"target is above slots ({spec.slots}): no replica could ever carry it"
         remedy = f"write {spec.slots} or less, or raise spec.slots"
         broken.append(broken_rule(("spec", "scaling", "target"), scaling.target, rule, remedy, "spec.slots"))
-    if scaling.policy not in POLICIES:
+    if scaling.policy not in POLICIES and OWN_PATTERN.fullmatch(scaling.policy) is None:
         rule = "there is no policy of this name"
-        broken.append(
-            broken_rule(("spec", "scaling", "policy"), scaling.policy, rule, f"write {' or '.join(POLICIES)}")
-        )
+        remedy = f"write {', '.join(POLICIES)}, or module:function"
+        broken.append(broken_rule(("spec", "scaling", "policy"), scaling.policy, rule, remedy))
     return broken
 
 

@@ -42,8 +42,13 @@ SNAPSHOT = Snapshot(
     start_seconds=31.0,
     failures=6,
     retry_at=T0 + 29,
+    scheduled=31,
+    schedule_changes_at=T0 + 12,
 )  # fmt: skip
-MEMORY = Memory(panic_until=T0 + 53, panic_floor=43, last_busy_at=T0 - 13, floor=21, floor_until=T0 + 47)
+MEMORY = Memory(
+    panic_until=T0 + 53, panic_floor=43, last_busy_at=T0 - 13, floor=21, floor_until=T0 + 47, recommended=37,
+    burn_floor=29, burn_until=T0 + 11,
+)  # fmt: skip
 
 NUMBERS = {
     Reason.ACTIVATION: ["109 requests"],
@@ -67,6 +72,12 @@ NUMBERS = {
     Reason.AT_MOST_MAX: ["977"],
     Reason.POLICY_UNKNOWN: ["relume"],
     Reason.POLICY_FAILED: ["relume"],
+    Reason.SLO_BURN: ["29 replicas", "01:46:51"],
+    Reason.SCHEDULED: ["31 replicas", "01:46:52"],
+    Reason.POLICY_REPLACED: ["relume"],
+    Reason.OWN_POLICY: ["relume"],
+    Reason.RECOMMENDED: ["37 replicas"],
+    Reason.PAUSED: ["paused"],
 }
 
 

@@ -88,7 +88,13 @@ ROWS: dict[str, Row] = {
         "target is above slots (8): no replica could ever carry it",
         "write 8 or less, or raise spec.slots",
     ),
-    "policy": ("spec.scaling.policy", "kpa2", "spec.scaling.policy", "there is no policy of this name", "write relume"),
+    "policy": (
+        "spec.scaling.policy",
+        "kpa2",
+        "spec.scaling.policy",
+        "there is no policy of this name",
+        "write relume, kpa, keda, hpa, keepalive, concurrency, hybrid-histogram, or module:function",
+    ),
     "unit": ("spec.scaling.keepAlive", 300, "spec.scaling.keepAlive", "300 has no unit", "write 300s for seconds"),
     "duration": (
         "spec.scaling.keepAlive",

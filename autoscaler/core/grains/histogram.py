@@ -60,7 +60,7 @@ class HybridHistogram:
             counts = tuple(counted)
         else:
             beyond, beyond_count = (*beyond, state.idle)[-REMEMBERED:], beyond_count + 1
-        return IdleTimes(0, needed, counts, beyond, beyond_count, _window(counts, beyond, beyond_count))
+        return IdleTimes(0, needed, counts, beyond, beyond_count, load_window(counts, beyond, beyond_count))
 
     def hold(self, state: IdleTimes) -> int:
         """What it needed last, within the window after it was last busy."""
@@ -70,7 +70,7 @@ class HybridHistogram:
         return state.needed if load_at < state.idle + 1 and state.idle < unload_at else 0
 
 
-def _window(counts: tuple[int, ...], beyond: tuple[int, ...], beyond_count: int) -> tuple[float, float]:
+def load_window(counts: tuple[int, ...], beyond: tuple[int, ...], beyond_count: int) -> tuple[float, float]:
     """When to load again and when to give up, in grains after the last busy one."""
     known = sum(counts)
     if beyond_count / (beyond_count + known) >= BEYOND_MOST:

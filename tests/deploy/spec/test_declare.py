@@ -23,7 +23,7 @@ def test_the_first_declaration() -> None:
     assert declared.spec["slots"] == 4
     assert declared.spec["scaling"] == {
         "minReplicas": 0, "maxReplicas": 1, "keepAlive": "5m", "stableWindow": "1m", "panicWindow": "6s",
-        "policy": "relume", "signals": [],
+        "policy": "relume", "policyOptions": {}, "mode": "auto", "schedules": [], "signals": [],
     }  # fmt: skip
 
 

@@ -1,0 +1,63 @@
+"""An objective that is used up too fast asks for more replicas. It can only add.
+
+Alerting on the burn rate of an error budget over two pairs of windows: Google's Site Reliability Workbook, chapter 5
+("multiwindow, multi-burn-rate alerts"): 14.4 over one hour and five minutes, 6 over six hours and thirty minutes. Both
+windows of a pair must burn, so that it ends soon after the trouble does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Final
+
+from autoscaler.core.model import Burn, Snapshot
+from autoscaler.core.policy import ScalingPolicy
+from events.units import Instant
+
+FAST: Final = 14.4
+SLOW: Final = 6.0
+
+ADDED: Final = 0.25
+"""The part of what there is that is added at once: small, since latency may have another cause than too few. Chosen."""
+
+ADDED_MOST: Final = 2.0
+"""Never above so many times what demand needs: adding does not help an engine that is slow by itself. Chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class BurnFloor:
+    """At least so many replicas until then."""
+
+    replicas: int = 0
+    until: Instant | None = None
+
+
+def burns(burn: Burn | None) -> bool:
+    """Whether a pair of windows burns too fast."""
+    if burn is None:
+        return False
+    fast = min(burn.fast or 0.0, burn.fast_now or 0.0) >= FAST
+    return fast or min(burn.slow or 0.0, burn.slow_now or 0.0) >= SLOW
+
+
+def floor(snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> BurnFloor:
+    """What a burning objective asks for: a quarter more than there is, for a stable window; then it looks again.
+
+    While what was added still starts, nothing more is added: it cannot have helped yet.
+    """
+    memory, have = snapshot.memory, snapshot.replicas
+    level = snapshot.demand.running + snapshot.demand.waiting
+    until = memory.burn_until
+    stands = until is not None and now < until <= now + policy.stable_window
+    if stands and until is not None:
+        return BurnFloor(memory.burn_floor, Instant(until))
+    if not burns(snapshot.burn) or not level or not have.ready:
+        return BurnFloor()
+    ends = Instant(now + policy.stable_window)
+    if have.starting:
+        return BurnFloor(min(have.ready + have.starting, policy.max_replicas), ends)
+    needed = max(snapshot.demand.stable or 0.0, float(level)) / policy.target
+    most = max(ceil(ADDED_MOST * needed), 1)
+    asked = min(have.ready + max(1, ceil(ADDED * have.ready)), most, policy.max_replicas)
+    return BurnFloor(asked, ends) if asked > policy.min_replicas else BurnFloor()

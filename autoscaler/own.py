@@ -1,0 +1,74 @@
+"""A model's own policy: `path.to.module:function`, called as all policies are.
+
+    def decide(snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> int | Decision
+
+It runs in this process with all its rights, so whoever may declare a model may run code, as with a command engine. What
+it raises or answers wrongly is `OwnPolicyFailed`; what it does not return from cannot be stopped (docs/flaws.md).
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+from autoscaler.core.model import Decision, Policy, Reason, Snapshot
+from autoscaler.core.policy import ScalingPolicy
+from events.types.replicas import MAX_REPLICAS
+from events.units import Instant, Seconds
+
+LOOK_AGAIN = Seconds(5.0)
+"""When a model is looked at again whose policy answered with a number only."""
+
+FOUND_MOST = 64
+
+
+class OwnPolicyFailed(Exception):
+    """It cannot be imported, raised, or answered what is no number of replicas."""
+
+
+def own_policy(name: str) -> Policy | None:
+    """The policy of this import path; None when the name is none. Raises OwnPolicyFailed."""
+    if ":" not in name:
+        return None
+    return _checked(name, _found(name))
+
+
+@lru_cache(maxsize=FOUND_MOST)
+def _found(path: str) -> Callable[[Snapshot, ScalingPolicy, Instant], object]:
+    """Modules beside the working folder are found too, as with `python -m`."""
+    module, _, name = path.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        function: object = getattr(importlib.import_module(module), name, None)
+    except (Exception, SystemExit) as error:
+        raise OwnPolicyFailed(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    if not callable(function):
+        raise OwnPolicyFailed(f"{path}: {module} has no function {name!r}")
+    return function
+
+
+def _checked(path: str, function: Callable[[Snapshot, ScalingPolicy, Instant], object]) -> Policy:
+    def decide(snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> Decision:
+        try:
+            answer = function(snapshot, policy, now)
+        except (Exception, SystemExit) as error:
+            raise OwnPolicyFailed(f"{path} raised {type(error).__name__}: {error}") from error
+        if isinstance(answer, Decision):
+            number: object = answer.replicas
+        else:
+            number, answer = answer, None
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= MAX_REPLICAS:
+            raise OwnPolicyFailed(f"{path} answered {number!r}; it must be a whole number from 0 to {MAX_REPLICAS}")
+        if answer is not None:
+            return answer
+        memory = replace(snapshot.memory, last_busy_at=snapshot.demand.last_active_at)
+        again = now + LOOK_AGAIN
+        return Decision(replicas=number, reasons=(Reason.OWN_POLICY,), memory=memory, again_at=again)
+
+    return decide
