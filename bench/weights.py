@@ -19,7 +19,8 @@ from bench import load
 from bench.figures import Effort, Figure, Target, median, percentile
 from bench.peers.process import free_port
 from coldstart.adapters.sources import source_of
-from coldstart.cache.weights import Progress, Wanted, WeightCache
+from coldstart.cache.wanting import Progress, Wanted
+from coldstart.cache.weights import WeightCache
 from coldstart.core.cache.policy import FetchPolicy, RoomPolicy
 from events.clock import SystemClock
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from coldstart.core.cache.content import Described, Span
+from coldstart.core.cache.content import Described, Listing, Span
 
 
 class Source(Protocol):
-    """One file at one address. Used by several threads."""
+    """What is at one address: a file, or several that belong together. Used by several threads."""
 
-    def describe(self) -> Described:
-        """Length, version and name. Retryable, SourceRefused or SourceBroken say why there are none."""
+    def describe(self) -> Listing:
+        """The files that there are. Retryable, SourceRefused or SourceBroken say why there are none."""
+
+    def fixed(self) -> str | None:
+        """The version, where the address itself says it and it cannot change: then a hit asks nobody. Else None."""
 
     def connect(self) -> Channel:
         """A way to read it, for one thread."""
@@ -25,7 +28,7 @@ class Channel(Protocol):
     """One thread's way to read a source; it may be used again after a failed read."""
 
     def read(self, span: Span, of: Described, into: memoryview) -> None:
-        """Fill `into` with exactly this span of that version.
+        """Fill `into` with exactly this span of that version of that file.
 
         Retryable: this try failed. VersionMoved: the content is another. RangesIgnored: read it as a whole instead.
         """

@@ -1,4 +1,5 @@
-"""Weights from a file of this machine, by ``file:///path``: read like any other source, and verified while copied.
+"""Weights from a file or a folder of this machine, by ``file:///path``: read like any other source, and verified while
+copied.
 
 No hard link: who owns the file may write it in place, and would change what was verified.
 """
@@ -7,42 +8,77 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from coldstart.core.cache.content import Described, Span
+from coldstart.adapters.companions import companions
+from coldstart.core.cache.content import Described, Listing, Span, alone, version_of
 from coldstart.core.cache.errors import SourceBroken, SourceRefused, UnsupportedSource, VersionMoved
+from coldstart.core.cache.selection import FILES_MOST, INDEX_BYTES_MOST
 from coldstart.ports import Channel
 from events.units import Bytes
 
 
 class FileSource:
-    """One regular file."""
+    """A regular file, a folder with all below it, or the files that the one that is named belongs to."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         self.path = Path(unquote(parts.path))
         if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not self.path.is_absolute():
             raise UnsupportedSource(f"{url} does not name an absolute path; write file:///path")
+        self.folder = self.path.parent
+        """Names of files are relative to it."""
 
     def shown(self) -> str:
         """The address."""
         return self.path.as_uri()
 
-    def describe(self) -> Described:
-        """Its length, and a version of inode, length and time of change."""
+    def fixed(self) -> str | None:
+        """Files may change."""
+        return None
+
+    def describe(self) -> Listing:
+        """Lengths, and versions of inode, length and time of change.
+
+        Links to files are followed, those to folders are not.
+        """
         try:
-            told = self.path.stat()
+            if self.path.is_dir():
+                self.folder = self.path
+                found = islice(_below(self.path), FILES_MOST + 1)
+                files = tuple(self._described(str(path.relative_to(self.path))) for path in sorted(found))
+                return Listing(files, "", version_of(files))
+            self.folder = self.path.parent
+            first = self._described(self.path.name)
+            names = companions(first, self._index, self.shown())
+            if names == (first.name,):
+                return alone(first)
+            files = tuple(self._described(name) for name in names)
         except OSError as error:
             raise SourceRefused(self.shown(), str(error.strerror)) from error
+        return Listing(files, first.name if first.name.endswith(".gguf") else "", version_of(files))
+
+    def _described(self, name: str) -> Described:
+        told = (self.folder / name).stat()
         if not stat.S_ISREG(told.st_mode):
-            raise SourceBroken(self.shown(), "it is not a regular file; folders cannot be fetched yet")
-        return Described(self.path.name, Bytes(told.st_size), _version(told), ranges=True)
+            raise SourceBroken(self.shown(), f"{name} is neither a regular file nor a folder")
+        return Described(name, Bytes(told.st_size), _version(told), ranges=True)
+
+    def _index(self) -> bytes:
+        with self.path.open("rb") as file:
+            return file.read(INDEX_BYTES_MOST)
 
     def connect(self) -> Channel:
         """For one thread."""
         return _FileChannel(self)
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for place, _, names in os.walk(folder):
+        yield from (Path(place) / name for name in names)
 
 
 class _FileChannel:
@@ -52,7 +88,7 @@ class _FileChannel:
     def read(self, span: Span, of: Described, into: memoryview) -> None:
         """See the port."""
         try:
-            with self._source.path.open("rb", buffering=0) as file:
+            with (self._source.folder / of.name).open("rb", buffering=0) as file:
                 if _version(os.fstat(file.fileno())) != of.version:
                     raise VersionMoved
                 done = 0

@@ -1,260 +1,99 @@
-"""Weights from an HTTP server: ranges guarded by the version, and every way in which a server can go wrong told apart.
-
-`http.client`, read straight into the chunk's buffer: half the CPU a GiB of aiohttp (field note on cold starts, §5).
-"""
+"""Weights from an HTTP server: one file, or the files that the one that is named belongs to."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import contextlib
-import functools
-import http.client
-import re
-import socket
-import ssl
-import threading
-from collections.abc import Callable, Mapping
-from email.utils import parsedate_to_datetime
-from urllib.parse import SplitResult, unquote, urljoin, urlsplit
+from collections.abc import Mapping
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from coldstart.core.cache.content import Described, Span
-from coldstart.core.cache.errors import (
-    Interrupted,
-    RangesIgnored,
-    SourceBroken,
-    SourceRefused,
-    Throttled,
-    UnsupportedSource,
-    VersionMoved,
-)
-from coldstart.core.cache.pace import Pulse
+from coldstart.adapters.companions import companions
+from coldstart.adapters.http_channel import HttpChannel, host_of, size_of, version_of, vouched
+from coldstart.core.cache.content import Described, Listing, alone
+from coldstart.core.cache.content import version_of as version_of_set
+from coldstart.core.cache.errors import SourceBroken, UnsupportedSource
 from coldstart.core.cache.policy import FetchPolicy
+from coldstart.core.cache.selection import INDEX_BYTES_MOST
 from coldstart.ports import Channel
 from events.clock import Clock
-from events.units import Bytes, Seconds
-
-REDIRECTS_MOST = 5
-_PIECE = 1 << 20
-"""The most that is read before the pulse is felt."""
-
-_BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_RANGE = re.compile(r"^bytes (\d+)-(\d+)/(\d+)$")
 
 
 class HttpSource:
-    """One URL. `headers` go to its own host only, never to where it redirects."""
+    """One URL, and what lies beside it: the other parts of a split GGUF file, the shards of a safetensors index.
+
+    `headers` go to its own host only, never to where it redirects.
+    """
 
     def __init__(self, url: str, headers: Mapping[str, str], policy: FetchPolicy, clock: Clock) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UnsupportedSource(f"{shown(url)} is not an http or https address with a host")
-        self.url = url
-        self.headers = dict(headers)
+        self.address = url
+        self.headers: Mapping[str, str] = dict(headers)
         self.policy = policy
         self.clock = clock
+        self.onward: dict[str, str] = {}
+        self._name = _name(url)
 
     def shown(self) -> str:
         """The address without user, password and query, where signatures are."""
-        return shown(self.url)
+        return shown(self.address)
+
+    def fixed(self) -> str | None:
+        """Not known: what is at a URL may change."""
+        return None
 
     def connect(self) -> Channel:
         """For one thread."""
-        return HttpChannel(self)
+        return self._channel()
 
-    def describe(self) -> Described:
+    def _channel(self) -> HttpChannel:
+        return HttpChannel(self, host_of(urlsplit(self.address)))
+
+    def url(self, of: Described) -> str:
+        """Where a file is: beside the one that was named."""
+        return self._beside(of.name)
+
+    def _beside(self, name: str) -> str:
+        if name == self._name:
+            return self.address
+        parts = urlsplit(self.address)
+        return urlunsplit(parts._replace(path=parts.path.rpartition("/")[0] + "/" + quote(name)))
+
+    def guard(self, of: Described) -> dict[str, str]:
+        """Strong ETags can be demanded; what else is known is compared with the answer."""
+        return {"If-Match": of.version} if of.version.startswith('"') else {}
+
+    def same(self, of: Described, version: str) -> bool:
+        """The version is what an answer says."""
+        return of.version == version
+
+    def describe(self) -> Listing:
         """Asks for the first byte, since signed addresses often allow GET and no HEAD."""
-        channel = HttpChannel(self)
+        channel = self._channel()
         try:
-            with channel.asked({"Range": "bytes=0-0"}) as response:
-                return self._described(response)
+            first = self._described(channel, self._name)
+            names = companions(first, lambda: self._read(channel, first), self.shown())
+            if names == (first.name,):
+                return alone(first)
+            files = tuple(first if name == first.name else self._described(channel, name) for name in names)
         finally:
             channel.close()
+        main = first.name if first.name.endswith(".gguf") else ""
+        return Listing(files, main, version_of_set(files))
 
-    def _described(self, response: http.client.HTTPResponse) -> Described:
-        size, ranges = _size(response), response.status == 206
-        if size is None:
-            raise SourceBroken(self.shown(), "it does not tell the length (no Content-Length, no Content-Range)")
-        return Described(_name(self.url), size, _version(response, size), ranges, _vouched(response))
+    def _described(self, channel: HttpChannel, name: str) -> Described:
+        with channel.asked(self._beside(name), {"Range": "bytes=0-0"}) as response:
+            size, ranges = size_of(response), response.status == 206
+            if size is None:
+                raise SourceBroken(self.shown(), "it does not tell the length (no Content-Length, no Content-Range)")
+            return Described(name, size, version_of(response, size), ranges, vouched(response))
 
-
-class HttpChannel:
-    """A connection that is made when needed, kept while answers end well, and made anew after a failure."""
-
-    def __init__(self, source: HttpSource) -> None:
-        self._source = source
-        self._connection: http.client.HTTPConnection | None = None
-        self._host = ""
-        self._closed = threading.Event()
-
-    def close(self) -> None:
-        """Also from another thread: a read that waits ends at once."""
-        self._closed.set()
-        self._drop()
-
-    def _drop(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is None:
-            return
-        opened = connection.sock
-        if opened is not None:
-            with contextlib.suppress(OSError):  # the other side was first
-                opened.shutdown(socket.SHUT_RDWR)
-        connection.close()
-
-    def read(self, span: Span, of: Described, into: memoryview) -> None:
-        """See the port."""
-        wanted = {"Range": f"bytes={span.start}-{span.end - 1}", **_guard(of)}
-        with self.asked(wanted) as response:
-            if response.status == 200:
-                raise RangesIgnored
-            if response.status != 206:
-                raise VersionMoved
-            found = _RANGE.match(response.headers.get("Content-Range", ""))
-            if found is None or (int(found[1]), int(found[2])) != (span.start, span.end - 1):
-                raise Interrupted(
-                    f"asked for bytes {span.start} to {span.end - 1}, got {found[0] if found else 'others'}"
-                )
-            _same(response, of, int(found[3]))
-            self._fill(response, into)
-
-    def stream(self, of: Described, into: memoryview, take: Callable[[int], None]) -> None:
-        """See the port."""
-        with self.asked(_guard(of)) as response:
-            if response.status != 200:
-                raise VersionMoved
-            _same(response, of, of.bytes if response.length is None else response.length)
-            left = int(of.bytes)
-            while left:
-                part = min(left, len(into))
-                self._fill(response, into[:part])
-                take(part)
-                left -= part
-
-    def _fill(self, response: http.client.HTTPResponse, into: memoryview) -> None:
-        """Straight from the socket; a short body, a reset and a stall are Interrupted."""
-        pulse = Pulse(self._source.policy, self._source.clock.now())
-        done = 0
-        try:
-            while done < len(into):
-                more = _some(response, into[done : done + _PIECE])
-                if not more:
-                    raise Interrupted(f"the answer ended {len(into) - done} bytes early")
-                done += more
-                if pulse.stalled(more, self._source.clock.now()):
-                    raise Interrupted(f"fewer than {self._source.policy.floor} bytes in {self._source.policy.stall} s")
-        except (OSError, http.client.HTTPException, ValueError, AttributeError) as error:
-            # ValueError, AttributeError: closed by another thread in the middle of a read.
-            raise Interrupted(f"{type(error).__name__}: {error}") from error
-
-    def asked(self, headers: Mapping[str, str]) -> _Answer:
-        """The answer after redirects, with a status of 200, 206, 412 or 416; others are raised."""
-        url = self._source.url
-        for _ in range(REDIRECTS_MOST + 1):
-            response = self._once(url, headers)
-            if response.status in _REDIRECTS:
-                url = self._onward(url, response)
-                continue
-            self._judge(response)
-            return _Answer(self, response)
-        raise SourceBroken(self._source.shown(), f"it redirects more than {REDIRECTS_MOST} times")
-
-    def _onward(self, url: str, response: http.client.HTTPResponse) -> str:
-        location = response.headers.get("Location", "")
-        onward = urljoin(url, location)
-        self._drop()
-        if not location or urlsplit(onward).scheme not in ("http", "https"):
-            raise SourceBroken(self._source.shown(), "it redirects to nowhere")
-        if urlsplit(url).scheme == "https" and urlsplit(onward).scheme == "http":
-            raise SourceBroken(self._source.shown(), "it redirects from https to http")
-        return onward
-
-    def _once(self, url: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:
-        parts = urlsplit(url)
-        own = _host(parts) == _host(urlsplit(self._source.url))
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        sent = {
-            "Accept-Encoding": "identity",
-            "User-Agent": "relume",
-            **headers,
-            **(self._source.headers if own else {}),
-        }
-        try:
-            connection = self._connected(parts)
-            connection.request("GET", path, headers=sent)
-            return connection.getresponse()
-        except (OSError, http.client.HTTPException, ValueError, AttributeError) as error:
-            self._drop()
-            raise Interrupted(f"{type(error).__name__}: {error}") from error
-
-    def _connected(self, parts: SplitResult) -> http.client.HTTPConnection:
-        host = _host(parts)
-        if self._closed.is_set():
-            raise Interrupted("closed")
-        if self._connection is not None and self._host == host:
-            return self._connection
-        self._drop()
-        policy, name = self._source.policy, parts.hostname or ""
-        made: http.client.HTTPConnection = (
-            http.client.HTTPSConnection(name, parts.port, timeout=policy.connect, context=_tls())
-            if parts.scheme == "https"
-            else http.client.HTTPConnection(name, parts.port, timeout=policy.connect)
-        )
-        made.connect()
-        made.sock.settimeout(policy.stall)
-        self._connection, self._host = made, host
-        if self._closed.is_set():  # meanwhile, by another thread
-            self._drop()
-            raise Interrupted("closed")
-        return made
-
-    def _judge(self, response: http.client.HTTPResponse) -> None:
-        status, reason = response.status, f"{response.status} {response.reason}"
-        if status in (200, 206, 412, 416):
-            if response.headers.get("Content-Encoding", "identity") != "identity":
-                self._drop()
-                raise SourceBroken(self._source.shown(), "it compresses, though asked not to")
-            return
-        wait = _retry_after(response.headers.get("Retry-After"), self._source.clock.now())
-        self._drop()
-        if status in (429, 503):
-            raise Throttled(reason, wait)
-        if status in _BUSY:
-            raise Interrupted(reason)
-        raise SourceRefused(self._source.shown(), reason)
-
-
-def _some(response: http.client.HTTPResponse, into: memoryview) -> int:
-    """What one read of the socket gives. `HTTPResponse.readinto` waits until `into` is full, which hides a trickle, and
-    its `readinto1` copies."""
-    if response.chunked or response.length is None:
-        return response.readinto1(into)
-    more = response.fp.readinto1(into[: response.length])
-    response.length -= more
-    return more
-
-
-class _Answer:
-    """An answer whose connection is kept if it was read to its end, and dropped if not."""
-
-    def __init__(self, channel: HttpChannel, response: http.client.HTTPResponse) -> None:
-        self._channel = channel
-        self._response = response
-
-    def __enter__(self) -> http.client.HTTPResponse:
-        return self._response
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is not None or self._response.length or self._response.will_close:
-            self._channel._drop()  # noqa: SLF001 - its own channel
-        self._response.close()
-
-
-@functools.cache
-def _tls() -> ssl.SSLContext:
-    """One for all connections: making it reads all authorities."""
-    return ssl.create_default_context()
+    def _read(self, channel: HttpChannel, of: Described) -> bytes:
+        """A small file whole."""
+        if of.bytes > INDEX_BYTES_MOST:
+            raise SourceBroken(self.shown(), f"an index of {of.bytes} bytes is none")
+        buffer, parts = memoryview(bytearray(max(1, of.bytes))), list[bytes]()
+        channel.stream(of, buffer, lambda length: parts.append(bytes(buffer[:length])))
+        return b"".join(parts)
 
 
 def shown(url: str) -> str:
@@ -265,59 +104,8 @@ def shown(url: str) -> str:
     return f"{parts.scheme}://{host}{port}{parts.path}"
 
 
-def _host(parts: SplitResult) -> str:
-    return f"{parts.scheme}://{parts.hostname}:{parts.port}"
-
-
 def _name(url: str) -> str:
     """The last part of the path; ``content`` where that is no file name."""
     name = unquote(urlsplit(url).path.rstrip("/").rsplit("/", 1)[-1])
     fits = name not in ("", ".", "..") and "/" not in name and "\0" not in name and len(name.encode()) < 256
     return name if fits else "content"
-
-
-def _size(response: http.client.HTTPResponse) -> Bytes | None:
-    told = response.headers.get("Content-Range", "").rpartition("/")[2]
-    if response.status in (206, 416):
-        return Bytes(int(told)) if told.isdigit() else None
-    length = response.headers.get("Content-Length", "")
-    return Bytes(int(length)) if length.isdigit() else None
-
-
-def _version(response: http.client.HTTPResponse, size: int) -> str:
-    etag = response.headers.get("ETag", "")
-    if etag and not etag.startswith("W/"):
-        return etag
-    return f"{etag}|{response.headers.get('Last-Modified', '')}|{size}"
-
-
-def _guard(of: Described) -> dict[str, str]:
-    """Strong ETags can be demanded; what else is known is compared with the answer."""
-    return {"If-Match": of.version} if of.version.startswith('"') else {}
-
-
-def _same(response: http.client.HTTPResponse, of: Described, size: int) -> None:
-    if size != of.bytes or _version(response, size) != of.version:
-        raise VersionMoved
-
-
-def _vouched(response: http.client.HTTPResponse) -> str | None:
-    """``Repr-Digest: sha-256=:BASE64:`` (RFC 9530): the digest of the whole, whatever the range."""
-    found = re.search(r"sha-256=:([A-Za-z0-9+/=]+):", response.headers.get("Repr-Digest", ""))
-    try:
-        raw = base64.b64decode(found[1], validate=True) if found else b""
-    except binascii.Error:
-        return None
-    return f"sha256:{raw.hex()}" if len(raw) == 32 else None
-
-
-def _retry_after(text: str | None, now: float) -> Seconds | None:
-    """Seconds or a date (RFC 9110, 10.2.3); None where it is neither."""
-    if text is None:
-        return None
-    if text.strip().isdigit():
-        return Seconds(float(text))
-    try:
-        return Seconds(max(0.0, parsedate_to_datetime(text).timestamp() - now))
-    except ValueError:
-        return None

@@ -1,8 +1,9 @@
-"""One fetch: chunks over several connections to a preallocated file, each with its BLAKE3, the whole with its SHA-256.
+"""One fetch: chunks of one or more files over several connections to preallocated files, each chunk with its BLAKE3,
+each file with its SHA-256.
 
 Threads, since reading, hashing and writing give up the interpreter's lock: measured, threads with `http.client` and
 `readinto` cost half of aiohttp's CPU a GiB and a tenth of httpx's (field note on cold starts, §5). Memory is bounded by
-connections and waiting chunks, whatever the size of the file.
+connections and waiting chunks, whatever the size and number of the files.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from coldstart.cache.partial import Partial
 from coldstart.core.cache.content import Described, Span
 from coldstart.core.cache.errors import Retryable, SourceUnavailable, Throttled
 from coldstart.core.cache.pace import Connections, Patience
-from coldstart.core.cache.plan import Board, Cursor
+from coldstart.core.cache.plan import Board, Cursors
 from coldstart.core.cache.policy import FetchPolicy
 from coldstart.ports import Channel, Source
 from events.clock import Clock
@@ -30,52 +31,59 @@ from events.units import Instant, format_duration
 _LOOK = 0.05
 """Seconds between looks for a late chunk of those who have nothing to do."""
 
+_GRACE = 0.25
+"""Seconds that a fetch waits for readers that it has broken off; they touch nothing of it any more."""
+
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
-    """What came of it: SHA-256 of the whole (``sha256:…``), BLAKE3 of the chunks, and bytes that the source gave."""
+class Part:
+    """A file of a fetch, and where it is written to."""
 
-    digest: str
-    chunks: tuple[str, ...]
-    transferred: int
+    of: Described
+    partial: Partial
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Who follows a fetch: `verified(bytes)` of each chunk; `whole(part, digest)` when a file's SHA-256 is known."""
+
+    verified: Callable[[int], None]
+    whole: Callable[[Part, str], None]
 
 
 class Fetch:
-    """Fills a partial file from a source. `run` once."""
+    """Fills partial files from a source. `run` once."""
 
-    def __init__(
-        self, source: Source, described: Described, partial: Partial, policy: FetchPolicy, clock: Clock
-    ) -> None:
+    def __init__(self, source: Source, parts: tuple[Part, ...], policy: FetchPolicy, clock: Clock) -> None:
         self._source = source
-        self._of = described
-        self._partial = partial
+        self._parts = parts
         self._policy = policy
         self._clock = clock
+        self._room = min(policy.chunk_bytes, max((part.of.bytes for part in parts), default=0))
         self._changed = threading.Condition()
         self._connections = Connections(policy)
         self._error: BaseException | None = None
         self._channels: dict[int, Channel] = {}
         self._kept: dict[int, mmap.mmap] = {}
         self._spare: list[mmap.mmap] = []
-        self._transferred = 0
+        self._writing = 0
         self._paused_until = Instant(0.0)
         """Who asks for patience asks it of all connections."""
+        self.transferred = 0
+        """Bytes that the source gave."""
 
-    def run(self, chunks: tuple[Span, ...], progress: Callable[[int], None]) -> Fetched:
-        """Fetch what is not there yet. `progress(bytes)` is called with the bytes of each chunk that is verified.
-
-        Raises a CacheError, VersionMoved, or RangesIgnored (then call `run_stream`).
-        """
-        scratch = memoryview(_buffer(min(self._policy.chunk_bytes, self._of.bytes)))
-        there = self._partial.recover(chunks, scratch) if self._of.bytes else ()
+    def run(self, chunks: tuple[Span, ...], told: Told) -> None:
+        """Fetch what is not there yet. Raises a CacheError, VersionMoved, or RangesIgnored (then `fetch_stream`)."""
+        scratch = memoryview(_buffer(self._room))
+        there = self._recover(chunks, scratch)
         self._board = Board(chunks, there)
-        self._cursor = Cursor(len(chunks))
+        self._cursors = Cursors(chunks, self._policy.chunk_bytes)
         self._patience = Patience(self._policy, len(chunks))
-        self._progress = progress
+        self._told = told
         self._until = Instant(self._clock.now() + self._policy.patience)
         for index in there:
-            self._cursor.add(index)
-            progress(chunks[index].length)
+            self._cursors.add(chunks[index])
+            told.verified(chunks[index].length)
         crew = [
             threading.Thread(target=self._reader, args=(number,), name=f"weights-{number}", daemon=True)
             for number in range(min(self._policy.connections_most, self._board.left))
@@ -83,49 +91,61 @@ class Fetch:
         for thread in crew:
             thread.start()
         try:
-            digest = self._hash(chunks, scratch)
+            self._hash(scratch)
         except BaseException as error:
             self._fail(error)
             raise
         finally:
-            self._break_off()
-            for thread in crew:
-                thread.join()
-        return Fetched(digest, tuple(self._partial.digests[span.index] for span in chunks), self._transferred)
+            self._dismiss(crew)
 
-    def _hash(self, chunks: tuple[Span, ...], scratch: memoryview) -> str:
-        """The in-order digest follows the chunks while others are still on their way."""
-        whole = hashlib.sha256()
-        while True:
+    def _recover(self, chunks: tuple[Span, ...], scratch: memoryview) -> tuple[int, ...]:
+        own: dict[int, list[Span]] = {file: [] for file in range(len(self._parts))}
+        for span in chunks:
+            own[span.file].append(span)
+        there = [i for file, part in enumerate(self._parts) for i in part.partial.recover(tuple(own[file]), scratch)]
+        return tuple(sorted(there))
+
+    def _hash(self, scratch: memoryview) -> None:
+        """The in-order digests follow the chunks while others are still on their way."""
+        wholes = [hashlib.sha256() for _ in self._parts]
+        for part, whole in zip(self._parts, wholes, strict=True):
+            if not part.of.bytes:
+                self._told.whole(part, f"sha256:{whole.hexdigest()}")
+        while (span := self._next()) is not None:
+            part, whole = self._parts[span.file], wholes[span.file]
             with self._changed:
-                while (index := self._cursor.advance()) is None and not self._cursor.done and self._error is None:
-                    self._wait_for_chunks()
-                if self._error is not None:
-                    raise self._error
-                kept = self._kept.pop(index, None) if index is not None else None
-            if index is None:
-                return f"sha256:{whole.hexdigest()}"
+                kept = self._kept.pop(span.index, None)
             if kept is None:
-                self._partial.read(chunks[index], scratch)
-                whole.update(scratch[: chunks[index].length])
-                continue
-            whole.update(memoryview(kept)[: chunks[index].length])
-            with self._changed:
-                self._spare.append(kept)
+                part.partial.read(span, scratch)
+                whole.update(scratch[: span.length])
+            else:
+                whole.update(memoryview(kept)[: span.length])
+                with self._changed:
+                    self._spare.append(kept)
+            if self._cursors.ended(span.file):
+                self._told.whole(part, f"sha256:{whole.hexdigest()}")
 
-    def _wait_for_chunks(self) -> None:
-        self._changed.wait(min(1.0, self._policy.patience))
-        if self._clock.now() > self._until:
-            raise late(self._source, self._policy)
+    def _next(self) -> Span | None:
+        """The next chunk for a digest, as soon as there is one; None: all were fed."""
+        with self._changed:
+            while (span := self._cursors.advance()) is None and not self._cursors.done and self._error is None:
+                self._changed.wait(min(1.0, self._policy.patience))
+                if self._clock.now() > self._until:
+                    raise late(self._source, self._policy)
+            if self._error is not None:
+                raise self._error
+            if self._cursors.backlog == self._policy.ahead_chunks - 1:
+                self._changed.notify_all()  # readers waited for the digest
+            return span
 
     def _reader(self, number: int) -> None:
         channel = self._source.connect()
         with self._changed:
             self._channels[number] = channel
-        buffer = _buffer(min(self._policy.chunk_bytes, self._of.bytes))
+        buffer: mmap.mmap | None = None
         try:
             while (span := self._turn(number)) is not None:
-                buffer = self._one(channel, span, buffer)
+                buffer = self._one(channel, span, _buffer(self._room) if buffer is None else buffer)
         except Exception as error:  # noqa: BLE001 - told to the one who waits for the fetch, by `_hash`
             self._fail(error)
         finally:
@@ -135,45 +155,61 @@ class Fetch:
         """The next chunk for this reader; None: the fetch is over."""
         with self._changed:
             while self._error is None and not self._board.done:
-                if number < self._connections.allowed and self._clock.now() >= self._paused_until:
+                if (
+                    number < self._connections.allowed
+                    and self._clock.now() >= self._paused_until
+                    and self._cursors.backlog < self._policy.ahead_chunks
+                ):
                     span = self._board.take(self._clock.now(), self._policy.hedge_after)
                     if span is not None:
                         return span
                 self._changed.wait(_LOOK)
         return None
 
-    def _one(self, channel: Channel, span: Span, buffer: mmap.mmap) -> mmap.mmap:
+    def _one(self, channel: Channel, span: Span, buffer: mmap.mmap) -> mmap.mmap | None:
         """Read one chunk; the buffer for the next. After a failure, wait as long as patience says."""
+        part = self._parts[span.file]
         view = memoryview(buffer)[: span.length]
         try:
-            channel.read(span, self._of, view)
+            channel.read(span, part.of, view)
         except Retryable as error:
             self._again(span, error)
             return buffer
         digest = blake3(view).hexdigest()
+        if not self._claimed(span):
+            return buffer
+        try:
+            part.partial.write(span, view)
+            view.release()
+            return self._written(span, digest, buffer)
+        finally:
+            with self._changed:
+                self._writing -= 1
+                self._changed.notify_all()
+
+    def _claimed(self, span: Span) -> bool:
+        """Whether this reader is the one to write the chunk."""
         with self._changed:
-            self._transferred += span.length
+            self.transferred += span.length
             self._patience.came()
-            if self._cursor.waiting <= self._policy.waiting_chunks:  # else the digest is slower: no use in more
+            if self._cursors.waiting <= self._policy.waiting_chunks:  # else the digest is slower: no use in more
                 self._connections.came()
             first = self._error is None and self._board.claim(span, self._clock.now())
-        if not first:
-            return buffer
-        self._partial.write(span, view)
-        view.release()
-        spare: mmap.mmap | None = None
+            self._writing += first
+            return first
+
+    def _written(self, span: Span, digest: str, buffer: mmap.mmap) -> mmap.mmap | None:
+        """The chunk is there. What is in memory of it is kept for the digest, as long as there is room for that."""
         with self._changed:
-            self._partial.record(span, digest)
+            self._parts[span.file].partial.record(span, digest)
             keep = len(self._kept) < self._policy.waiting_chunks
             if keep:
                 self._kept[span.index] = buffer
-                spare = self._spare.pop() if self._spare else None
-            self._cursor.add(span.index)
-            self._progress(span.length)
-            self._changed.notify_all()
-        if not keep:
-            return buffer
-        return _buffer(len(buffer)) if spare is None else spare
+            self._cursors.add(span)
+            self._told.verified(span.length)
+            if not keep:
+                return buffer
+            return self._spare.pop() if self._spare else None
 
     def _again(self, span: Span, error: Retryable) -> None:
         with self._changed:
@@ -203,6 +239,15 @@ class Fetch:
         for channel in channels:
             channel.close()
 
+    def _dismiss(self, crew: list[threading.Thread]) -> None:
+        """Nobody writes any more when this returns. A reader whose source cannot be broken off may end later."""
+        self._break_off()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._writing)
+        until = self._clock.now() + _GRACE
+        for thread in crew:
+            thread.join(max(0.0, until - self._clock.now()))
+
 
 def _buffer(length: int) -> mmap.mmap:
     """Room for a chunk, in huge pages where the system has them: touching it costs 4 page faults instead of 2,048."""
@@ -218,28 +263,26 @@ def late(source: Source, policy: FetchPolicy) -> SourceUnavailable:
     return SourceUnavailable(source.shown(), f"it was not whole after {format_duration(policy.patience)}")
 
 
-def fetch_stream(
-    source: Source, described: Described, partial: Partial, policy: FetchPolicy, progress: Callable[[int], None]
-) -> Fetched:
-    """From a source that has no ranges: the whole in one stream, in order. A failed try begins anew.
+def fetch_stream(source: Source, part: Part, policy: FetchPolicy, verified: Callable[[int], None]) -> str:
+    """From a source that has no ranges: a file in one stream, in order; its SHA-256. A failed try begins anew.
 
     The caller retries: Retryable, VersionMoved and CacheErrors are raised as they come.
     """
-    buffer = memoryview(bytearray(policy.chunk_bytes))
-    whole, chunks, at = hashlib.sha256(), list[str](), 0
+    buffer = memoryview(bytearray(min(policy.chunk_bytes, max(1, part.of.bytes))))
+    whole, at = hashlib.sha256(), 0
 
     def take(length: int) -> None:
         nonlocal at
-        view = buffer[:length]
-        partial.write(Span(len(chunks), at, length), view)
-        chunks.append(blake3(view).hexdigest())
+        view, span = buffer[:length], Span(at // policy.chunk_bytes, at, length)
+        part.partial.write(span, view)
+        part.partial.record(span, blake3(view).hexdigest())
         whole.update(view)
         at += length
-        progress(length)
+        verified(length)
 
     channel = source.connect()
     try:
-        channel.stream(described, buffer, take)
+        channel.stream(part.of, buffer, take)
     finally:
         channel.close()
-    return Fetched(f"sha256:{whole.hexdigest()}", tuple(chunks), at)
+    return f"sha256:{whole.hexdigest()}"

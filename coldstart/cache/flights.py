@@ -7,7 +7,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 from coldstart.cache import holding
-from coldstart.cache.weights import Got, Progress, Wanted, WeightCache
+from coldstart.cache.wanting import Got, Progress, Wanted
+from coldstart.cache.weights import WeightCache
 from coldstart.ports import Source
 from events.units import Seconds
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from coldstart.cache import holding
 from coldstart.cache.layout import Layout, allocated, write_whole
-from coldstart.cache.manifests import manifests
+from coldstart.cache.manifests import manifests, read_manifest
 from coldstart.core.cache.content import Manifest
 from coldstart.core.cache.errors import InUse, NotCached, Pinned
 from coldstart.core.cache.policy import RoomPolicy
@@ -19,60 +19,79 @@ from events.units import Bytes
 
 @dataclass(frozen=True, slots=True)
 class Cached:
-    """A blob with the manifests that name it."""
+    """Content with the manifests that name it: a blob, or the blobs of a set of files."""
 
     digest: str
     bytes: Bytes
     manifests: tuple[Manifest, ...]
     pinned: bool
     in_use: bool
+    whole: bool
+    """All blobs are there; else some are in quarantine, and the next fetch has them anew."""
 
     @property
     def snapshots(self) -> tuple[str, ...]:
         """The snapshots that link to it."""
         return tuple(sorted({manifest.snapshot for manifest in self.manifests}))
 
+    @property
+    def blobs(self) -> tuple[str, ...]:
+        """Digests of its blobs, each once."""
+        return tuple(sorted({kept.digest for kept in self.manifests[0].files}))
+
 
 def cached(layout: Layout) -> tuple[Cached, ...]:
-    """Every blob that a manifest names and that is there; by digest."""
+    """All content that a manifest names and of which a blob at least is there; by digest."""
     grouped: dict[str, list[Manifest]] = {}
     for _, manifest in manifests(layout):
         grouped.setdefault(manifest.digest, []).append(manifest)
-    return tuple(_cached(layout, digest, grouped[digest]) for digest in sorted(grouped) if layout.blob(digest).exists())
+    found = (_cached(layout, digest, grouped[digest]) for digest in sorted(grouped))
+    return tuple(one for one in found if one is not None)
 
 
-def _cached(layout: Layout, digest: str, named: list[Manifest]) -> Cached:
+def _cached(layout: Layout, digest: str, named: list[Manifest]) -> Cached | None:
+    there = [layout.blob(blob).exists() for blob in {kept.digest for kept in named[0].files}]
+    if not any(there):
+        return None
     snapshots = {manifest.snapshot for manifest in named}
     return Cached(
         digest, named[0].bytes, tuple(named),
         pinned=any(holding.pinned(layout, snapshot) for snapshot in snapshots),
         in_use=any(holding.used(layout, snapshot) for snapshot in snapshots),
+        whole=all(there),
     )  # fmt: skip
 
 
-def named(layout: Layout, name: str, address: Path | None = None) -> Cached:
-    """By address, by digest, or by the beginning of a digest (eight digits at least); NotCached."""
-    manifest_path = layout.manifest(name) if address is None else address
-    by_address = dict(manifests(layout)).get(manifest_path)
+def named(layout: Layout, name: str) -> Cached:
+    """By address (also without its secrets), by digest, or by its beginning (eight digits at least).
+
+    NotCached: there is none, or an address stands for several, which differ in what was included.
+    """
+    manifest = read_manifest(layout.manifest(name))
     digits = name.removeprefix("sha256:")
-    for one in cached(layout):
-        if by_address is not None and by_address.digest == one.digest:
+    there = cached(layout)
+    for one in there:
+        if manifest is not None and manifest.digest == one.digest:
             return one
         if len(digits) >= 8 and one.digest.removeprefix("sha256:").startswith(digits):
             return one
-    raise NotCached(name)
+    shown = [one for one in there if any(manifest.source == name for manifest in one.manifests)]
+    if len(shown) == 1:
+        return shown[0]
+    raise NotCached(name, len(shown))
 
 
 def entries(layout: Layout, there: Iterable[Cached]) -> tuple[Entry, ...]:
     """What could be evicted."""
-    return tuple(
-        Entry(
-            one.digest, Bytes(allocated(layout.blob(one.digest))), max(m.fetch_seconds for m in one.manifests),
-            max((holding.read_heat(layout, snapshot) for snapshot in one.snapshots), key=lambda heat: heat.rate),
-            held=one.pinned or one.in_use,
-        )
-        for one in there
-    )  # fmt: skip
+    return tuple(_entry(layout, one) for one in there)
+
+
+def _entry(layout: Layout, one: Cached) -> Entry:
+    blobs = tuple((blob, allocated(layout.blob(blob))) for blob in one.blobs)
+    heat = max((holding.read_heat(layout, snapshot) for snapshot in one.snapshots), key=lambda heat: heat.rate)
+    seconds = max(manifest.fetch_seconds for manifest in one.manifests)
+    size = Bytes(sum(taken for _, taken in blobs))
+    return Entry(one.digest, size, seconds, heat, held=one.pinned or one.in_use, blobs=blobs)
 
 
 def space(layout: Layout, policy: RoomPolicy) -> Space:
@@ -91,20 +110,36 @@ def space(layout: Layout, policy: RoomPolicy) -> Space:
 
 
 def evict(layout: Layout, one: Cached) -> None:
-    """Out of the cache, manifests first, so that no crash leaves a manifest without its blob. InUse or Pinned."""
+    """Out of the cache, manifests first, so that no crash leaves a manifest without its blobs. InUse or Pinned.
+
+    Blobs that another manifest names stay.
+    """
     if one.pinned:
         raise Pinned(one.digest)
+    own, others = _of_snapshots(layout, set(one.snapshots))
     for snapshot in one.snapshots:
         with holding.unused(layout, snapshot) as free:
             if not free:
                 raise InUse(one.digest)
-            for path, manifest in manifests(layout):
-                if manifest.snapshot == snapshot:
-                    path.unlink(missing_ok=True)
+            for path in own[snapshot]:
+                path.unlink(missing_ok=True)
             layout.discard(layout.snapshots / snapshot)
             for folder in (layout.heat, layout.pins):
                 (folder / snapshot).unlink(missing_ok=True)
-    layout.discard(layout.blob(one.digest))
+    for blob in set(one.blobs) - others:
+        layout.discard(layout.blob(blob))
+
+
+def _of_snapshots(layout: Layout, snapshots: set[str]) -> tuple[dict[str, list[Path]], set[str]]:
+    """The manifests of these snapshots, and the blobs that others name."""
+    own: dict[str, list[Path]] = {snapshot: [] for snapshot in snapshots}
+    others: set[str] = set()
+    for path, manifest in manifests(layout):
+        if manifest.snapshot in snapshots:
+            own[manifest.snapshot].append(path)
+        else:
+            others.update(kept.digest for kept in manifest.files)
+    return own, others
 
 
 def clock_of(layout: Layout) -> float:

@@ -1,7 +1,8 @@
 """Where things lie in the folder of the cache, and writing them so that a crash leaves the old or the new, never half.
 
-``lock`` · ``blobs/sha256/aa/HEX`` (0444) · ``partial/KEY/{data,journal}`` · ``manifests/KEY.json`` ·
-``snapshots/ID/NAME`` (hard links) · ``uses/ID`` · ``pins/ID`` · ``heat/ID`` · ``quarantine/HEX`` · ``trash/``.
+``lock`` · ``blobs/sha256/aa/HEX`` (0444) · ``partial/KEY/{data,journal,whole}`` · ``manifests/KEY.json`` ·
+``snapshots/ID/NAME`` (hard links, in folders where names have ``/``) · ``uses/ID`` · ``pins/ID`` · ``heat/ID`` ·
+``quarantine/HEX`` · ``trash/``.
 The disk is the truth: there is no other state.
 """
 
@@ -48,6 +49,10 @@ class Layout:
         """What is known of an address. Its name tells nothing of the address, which may hold a secret."""
         return self.manifests / f"{key(address)}.json"
 
+    def partial_of(self, address: str, name: str) -> Path:
+        """Where a file of an address is fetched to; an empty name: the one file of the address."""
+        return self.partial / key(f"{address}\n{name}" if name else address)
+
     def discard(self, path: Path) -> None:
         """Out of sight at once, by a rename; the bytes go when `empty_trash` runs. Harmless when it is not there."""
         with contextlib.suppress(FileNotFoundError):
@@ -64,9 +69,9 @@ def key(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def snapshot_id(name: str, digest: str) -> str:
-    """The same file under the same name is the same snapshot, wherever it came from."""
-    return key(f"{name}\n{digest}")
+def snapshot_id(main: str, digest: str) -> str:
+    """The same files under the same names are the same snapshot, wherever they came from."""
+    return key(f"{main}\n{digest}")
 
 
 def delete(path: Path) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 import orjson
 
 from coldstart.cache.layout import Layout, write_soon, write_whole
-from coldstart.core.cache.content import Manifest, check_digest
+from coldstart.core.cache.content import Kept, Manifest, check_digest
+from coldstart.core.cache.errors import OddName
+from coldstart.core.cache.selection import check_names
 from events.units import Bytes, Instant, Seconds
 
 
@@ -18,16 +20,28 @@ def read_manifest(path: Path) -> Manifest | None:
     """None: there is none, or it cannot be understood; then the weights count as not there."""
     try:
         raw = orjson.loads(path.read_bytes())
+        files = tuple(_kept(file) for file in raw["files"]) if "files" in raw else (_kept(raw),)
         manifest = Manifest(
             source=str(raw["source"]), version=str(raw["version"]), snapshot=str(raw["snapshot"]),
-            name=str(raw["name"]), bytes=Bytes(int(raw["bytes"])), digest=check_digest(str(raw["digest"])),
-            chunk_bytes=int(raw["chunk_bytes"]), chunks=tuple(str(chunk) for chunk in raw["chunks"]),
-            fetched_at=Instant(float(raw["fetched_at"])), fetch_seconds=Seconds(float(raw["fetch_seconds"])),
-            written_ns=int(raw["written_ns"]), boot=str(raw["boot"]), synced=bool(raw["synced"]),
+            main=str(raw["main"] if "files" in raw else raw["name"]), digest=check_digest(str(raw["digest"])),
+            chunk_bytes=int(raw["chunk_bytes"]), files=files, fetched_at=Instant(float(raw["fetched_at"])),
+            fetch_seconds=Seconds(float(raw["fetch_seconds"])), boot=str(raw["boot"]), synced=bool(raw["synced"]),
         )  # fmt: skip
-    except (OSError, ValueError, KeyError, TypeError):
+        check_names((file.name for file in files), manifest.source)
+    except (OSError, ValueError, KeyError, TypeError, OddName):
         return None
     return manifest
+
+
+def _kept(raw: dict[str, object]) -> Kept:
+    """A file; the same fields stood in the manifest itself when there was one file at most."""
+    chunks, size, written = raw["chunks"], raw["bytes"], raw["written_ns"]
+    if not isinstance(chunks, list) or not isinstance(size, int) or not isinstance(written, int):
+        raise TypeError("a file of a manifest has chunks, bytes and written_ns")
+    return Kept(
+        name=str(raw["name"]), bytes=Bytes(size), version=str(raw["version"]), digest=check_digest(str(raw["digest"])),
+        chunks=tuple(str(chunk) for chunk in chunks), written_ns=written,
+    )  # fmt: skip
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:

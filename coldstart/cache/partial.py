@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import orjson
 from blake3 import blake3
 
-from coldstart.cache.layout import delete
-from coldstart.core.cache.content import Described, Span
+from coldstart.cache.layout import delete, write_soon
+from coldstart.cache.manifests import boot
+from coldstart.core.cache.content import Described, Span, check_digest
 from coldstart.core.cache.errors import NoSpace
 from events.units import Bytes
 
@@ -21,6 +25,15 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_PREALLOCATION = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 WIDTH = 8 + 1 + 64 + 1
 """A line of the journal: the chunk's number, its BLAKE3."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A file that is all there: its SHA-256, the BLAKE3 of its chunks, its time of change when it was verified."""
+
+    digest: str
+    chunks: tuple[str, ...]
+    written_ns: int
 
 
 class Partial:
@@ -34,8 +47,9 @@ class Partial:
         self._size = described.bytes
         self._descriptor = -1
         self._journal = -1
+        self._chunk_bytes = chunk_bytes
         self.digests: dict[int, str] = {}
-        """BLAKE3 of each verified chunk."""
+        """BLAKE3 of each verified chunk, by its number in the file."""
 
     def __enter__(self) -> Self:
         """Open it; what another plan left is deleted. NoSpace: the room cannot be had, and nothing is left behind."""
@@ -43,6 +57,8 @@ class Partial:
             delete(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
+            with contextlib.suppress(FileNotFoundError):
+                self.data.chmod(0o644)  # sealed by a try that was killed before it published
             self._descriptor = os.open(self.data, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             self._allocate()
             self._journal = os.open(self._journal_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -83,15 +99,19 @@ class Partial:
             os.ftruncate(self._descriptor, self._size)
 
     def recover(self, chunks: tuple[Span, ...], scratch: memoryview) -> tuple[int, ...]:
-        """The chunks that the journal claims and whose bytes have the digest that it names; others are forgotten."""
+        """The chunks that the journal claims and whose bytes have the digest that it names, by their index in the plan;
+        others are forgotten."""
         lines = os.pread(self._journal, len(self._head) + WIDTH * (2 * len(chunks) + 64), 0)[len(self._head) :]
         claimed = dict(filter(None, (_entry(lines[at : at + WIDTH]) for at in range(0, len(lines), WIDTH))))
+        there = []
         for span in chunks:
-            wanted = claimed.get(span.index)
+            number = span.start // self._chunk_bytes
+            wanted = claimed.get(number)
             if wanted is not None and self.digest(span, scratch) == wanted:
-                self.digests[span.index] = wanted
+                self.digests[number] = wanted
+                there.append(span.index)
         self._rewrite()
-        return tuple(self.digests)
+        return tuple(there)
 
     def _rewrite(self) -> None:
         """The journal without what was torn or refuted. A crash in between forgets chunks, and claims none wrongly."""
@@ -110,7 +130,7 @@ class Partial:
         """Bytes that were written before."""
         got = os.preadv(self._descriptor, [into[: span.length]], span.start)
         if got != span.length:
-            raise OSError(errno.EIO, f"{self.data} ends within chunk {span.index}")
+            raise OSError(errno.EIO, f"{self.data} ends within the chunk at {span.start}")
 
     def write(self, span: Span, content: memoryview) -> None:
         """The bytes of a chunk; NoSpace where there is no room after all."""
@@ -123,19 +143,34 @@ class Partial:
 
     def record(self, span: Span, digest: str) -> None:
         """The chunk is written, and this is its digest."""
-        self.digests[span.index] = digest
+        number = span.start // self._chunk_bytes
+        self.digests[number] = digest
         try:
-            os.write(self._journal, _line(span.index, digest))
+            os.write(self._journal, _line(number, digest))
         except OSError as error:
             raise self._told(error) from error
-
-    def sync(self) -> None:
-        """Onto the disk."""
-        os.fsync(self._descriptor)
 
     def seal(self) -> None:
         """Read-only from now on."""
         os.fchmod(self._descriptor, 0o444)
+
+    def mark_whole(self, digest: str) -> Whole:
+        """The file is whole, and this is its SHA-256: until the machine boots anew, nobody needs to read it again."""
+        chunks = tuple(self.digests[number] for number in range(len(self.digests)))
+        whole = Whole(digest, chunks, os.fstat(self._descriptor).st_mtime_ns)
+        told = {"head": self._head.decode(), "boot": boot(), **dataclasses.asdict(whole)}
+        write_soon(self.folder / "whole", orjson.dumps(told))
+        return whole
+
+    def whole(self) -> Whole | None:
+        """What `mark_whole` told of this version, if the file has not been written to since."""
+        try:
+            told = orjson.loads((self.folder / "whole").read_bytes())
+            whole = Whole(check_digest(told["digest"]), tuple(map(str, told["chunks"])), int(told["written_ns"]))
+            right = told["head"] == self._head.decode() and told["boot"] == boot()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+        return whole if right else None
 
     def _told(self, error: OSError) -> Exception:
         if error.errno not in FULL:

@@ -1,4 +1,4 @@
-"""Verified content becomes weights: blob, snapshot of hard links, manifest; in this order, so that a crash shows
+"""Verified content becomes weights: blobs, snapshot of hard links, manifest; in this order, so that a crash shows
 nothing that is not whole."""
 
 from __future__ import annotations
@@ -10,55 +10,85 @@ from pathlib import Path
 
 from coldstart.cache.layout import Layout
 from coldstart.cache.manifests import boot, manifests, read_manifest, write_manifest
-from coldstart.core.cache.content import Manifest
+from coldstart.core.cache.content import Kept, Manifest
 
-_PIECE = 8 << 20
+_PIECE = 1 << 20
+"""Read at once: fits the second-level cache, so that the digest reads it from there."""
 
 
-def publish(layout: Layout, data: Path | None, manifest: Manifest, address: str) -> None:
-    """`data`: a sealed file that becomes the blob; None: the blob is there."""
-    blob = layout.blob(manifest.digest)
-    if data is not None:
-        blob.parent.mkdir(parents=True, exist_ok=True)
-        data.replace(blob)
+def adopt(layout: Layout, data: Path, digest: str) -> int:
+    """A sealed and verified file becomes the blob, unless a sound one is there already; the blob's time of change."""
+    blob = layout.blob(digest)
+    if blob.exists():
+        if sound_blob(layout, digest):
+            layout.discard(data)
+            return blob.stat().st_mtime_ns
+        condemn(layout, digest)
+    blob.parent.mkdir(parents=True, exist_ok=True)
+    data.replace(blob)
+    return blob.stat().st_mtime_ns
+
+
+def sound_blob(layout: Layout, digest: str) -> bool:
+    """Whether the blob is there with the content of its name: by a manifest that vouches for it, else by reading it."""
+    try:
+        written = layout.blob(digest).stat().st_mtime_ns
+    except FileNotFoundError:
+        return False
+    for _, manifest in manifests(layout):
+        if (manifest.synced or manifest.boot == boot()) and any(
+            kept.digest == digest and kept.written_ns == written for kept in manifest.files
+        ):
+            return True
+    return digest_of(layout.blob(digest)) == digest
+
+
+def publish(layout: Layout, manifest: Manifest, address: str) -> None:
+    """All its blobs are there: the snapshot, then the manifest."""
     link(layout, manifest)
     write_manifest(layout.manifest(address), manifest)
 
 
 def link(layout: Layout, manifest: Manifest) -> None:
-    """The snapshot's folder with its hard link to the blob; made anew where it links to something else."""
-    blob, folder = layout.blob(manifest.digest), layout.snapshots / manifest.snapshot
-    there = folder / manifest.name
-    if there.exists() and there.stat().st_ino == blob.stat().st_ino:
+    """The snapshot's folder with its hard links to the blobs; made anew where it links to something else."""
+    folder = layout.snapshots / manifest.snapshot
+    if folder.is_dir() and all(_linked(layout, folder, kept) for kept in manifest.files):
         return
     layout.discard(folder)
     scratch = layout.trash / f"{manifest.snapshot}.new"
     layout.discard(scratch)
-    scratch.mkdir()
-    os.link(blob, scratch / manifest.name)
+    for kept in manifest.files:
+        place = scratch / kept.name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        os.link(layout.blob(kept.digest), place)
     scratch.rename(folder)
 
 
-def whole(layout: Layout, manifest: Manifest) -> bool:
-    """Whether the snapshot is there, with its length and still read-only. Cheap: asked at each hit."""
+def _linked(layout: Layout, folder: Path, kept: Kept) -> bool:
+    """Cheap: asked for each file at each hit."""
     try:
-        told = (layout.snapshots / manifest.snapshot / manifest.name).stat()
-        blob = layout.blob(manifest.digest).stat()
-    except FileNotFoundError:
+        told, blob = (folder / kept.name).stat(), layout.blob(kept.digest).stat()
+    except (FileNotFoundError, NotADirectoryError):
         return False
-    return told.st_ino == blob.st_ino and told.st_size == manifest.bytes and not told.st_mode & 0o222
+    return told.st_ino == blob.st_ino and told.st_size == kept.bytes and not told.st_mode & 0o222
 
 
-def trusted(layout: Layout, manifest: Manifest) -> bool:
+def whole(layout: Layout, manifest: Manifest) -> bool:
+    """Whether the snapshot is there, each file with its length and still read-only."""
+    folder = layout.snapshots / manifest.snapshot
+    return all(_linked(layout, folder, kept) for kept in manifest.files)
+
+
+def trusted(layout: Layout, manifest: Manifest, kept: Kept) -> bool:
     """Whether the bytes are those that were verified: nobody wrote since, and they are on the disk or of this boot."""
-    unchanged = layout.blob(manifest.digest).stat().st_mtime_ns == manifest.written_ns
+    unchanged = layout.blob(kept.digest).stat().st_mtime_ns == kept.written_ns
     return unchanged and (manifest.synced or manifest.boot == boot())
 
 
 def trust(layout: Layout, path: Path, manifest: Manifest) -> None:
-    """The blob was read and is right: say so."""
-    written = layout.blob(manifest.digest).stat().st_mtime_ns
-    write_manifest(path, replace(manifest, written_ns=written, boot=boot(), synced=False))
+    """The blobs were read and are right: say so."""
+    files = tuple(replace(kept, written_ns=layout.blob(kept.digest).stat().st_mtime_ns) for kept in manifest.files)
+    write_manifest(path, replace(manifest, files=files, boot=boot(), synced=False))
 
 
 def digest_of(path: Path) -> str:
@@ -77,20 +107,22 @@ def settle(layout: Layout, address: str) -> None:
     manifest = read_manifest(path)
     if manifest is None or manifest.synced:
         return
-    blob = layout.blob(manifest.digest)
-    descriptor = os.open(blob, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    for kept in manifest.files:
+        descriptor = os.open(layout.blob(kept.digest), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     write_manifest(path, replace(manifest, synced=True))
 
 
 def condemn(layout: Layout, digest: str) -> None:
-    """The blob is not what it should be: aside with it, and nothing names it any more. Others are not touched."""
-    for path, manifest in manifests(layout):
-        if manifest.digest == digest:
-            path.unlink(missing_ok=True)
+    """The blob is not what it should be: aside with it, and with the snapshots that link to it.
+
+    Manifests stay, so that the next fetch has this blob anew, and only this.
+    """
+    for _, manifest in manifests(layout):
+        if any(kept.digest == digest for kept in manifest.files):
             layout.discard(layout.snapshots / manifest.snapshot)
     blob = layout.blob(digest)
     if blob.exists():

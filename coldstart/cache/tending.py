@@ -29,12 +29,15 @@ class Cleared:
 
 
 def verify(layout: Layout, there: Iterable[Cached]) -> tuple[str, ...]:
-    """Read these blobs anew; those that are not what they should be go to quarantine, and only those: their digests."""
+    """Read these blobs anew, each once; those that are not what they should be go to quarantine, and only those.
+
+    Returns the digests of the blobs that were wrong.
+    """
     wrong = []
-    for one in there:
-        if publishing.digest_of(layout.blob(one.digest)) != one.digest:
-            publishing.condemn(layout, one.digest)
-            wrong.append(one.digest)
+    for blob in dict.fromkeys(blob for one in there for blob in one.blobs):
+        if layout.blob(blob).exists() and publishing.digest_of(layout.blob(blob)) != blob:
+            publishing.condemn(layout, blob)
+            wrong.append(blob)
     return tuple(wrong)
 
 
@@ -68,14 +71,14 @@ def _touched(folder: Path) -> float:
 
 
 def _orphans(layout: Layout) -> int:
-    """Blobs and snapshots without a manifest, manifests without a blob, marks of snapshots that are gone."""
+    """Blobs and snapshots without a manifest, manifests without any blob, marks of snapshots that are gone."""
     known = list(manifests(layout))
-    dead = [path for path, manifest in known if not layout.blob(manifest.digest).exists()]
+    dead = {path for path, manifest in known if not any(layout.blob(kept.digest).exists() for kept in manifest.files)}
     for path in dead:
         path.unlink(missing_ok=True)
     alive = [manifest for path, manifest in known if path not in dead]
     snapshots = {manifest.snapshot for manifest in alive}
-    blobs = {layout.blob(manifest.digest) for manifest in alive}
+    blobs = {layout.blob(kept.digest) for manifest in alive for kept in manifest.files}
     lost = [path for path in layout.snapshots.iterdir() if path.name not in snapshots and _free(layout, path.name)]
     lost += [path for path in (layout.root / "blobs").glob("*/*/*") if path not in blobs]
     for path in lost:

@@ -20,7 +20,8 @@ from deploy.cli.output import say, seconds, show_json, show_table
 if TYPE_CHECKING:
     from coldstart.cache.inventory import Cached
     from coldstart.cache.layout import Layout
-    from coldstart.cache.weights import Got, Progress, WeightCache
+    from coldstart.cache.wanting import Got, Progress
+    from coldstart.cache.weights import WeightCache
 
 FOLDER: Final = "weights"
 """In the data folder."""
@@ -187,7 +188,7 @@ def _fetched(
     uri: str, digest: str | None, headers: dict[str, str], weights: WeightCache
 ) -> tuple[Got, Callable[[], None]]:
     from coldstart.adapters.sources import source_of  # noqa: PLC0415 - as above
-    from coldstart.cache.weights import Wanted  # noqa: PLC0415 - as above
+    from coldstart.cache.wanting import Wanted  # noqa: PLC0415 - as above
     from coldstart.core.cache.policy import FetchPolicy  # noqa: PLC0415 - as above
     from events.clock import SystemClock  # noqa: PLC0415 - as above
 
@@ -200,7 +201,7 @@ def _fetched(
 @contextlib.contextmanager
 def _shown() -> Iterator[Progress]:
     """A progress bar, where a person looks."""
-    from coldstart.cache.weights import Progress  # noqa: PLC0415 - as above
+    from coldstart.cache.wanting import Progress  # noqa: PLC0415 - as above
 
     if not sys.stderr.isatty():
         yield Progress()
@@ -257,7 +258,8 @@ def _items(one: Cached) -> list[dict[str, Any]]:
 
     return [
         {
-            "source": manifest.source, "name": manifest.name, "bytes": one.bytes, "digest": one.digest,
+            "source": manifest.source, "name": manifest.main or Path(manifest.source).name,
+            "files": len(manifest.files), "bytes": one.bytes, "digest": one.digest, "whole": one.whole,
             "fetchedAt": format_instant(manifest.fetched_at), "fetchSeconds": round(manifest.fetch_seconds, 3),
             "pinned": one.pinned, "inUse": one.in_use,
         }
@@ -298,12 +300,13 @@ def verify(names: Sequence[str], data_dir: Path | None, output: str) -> int:
     with _told(), holding.writing(layout):
         there = [inventory.named(layout, name) for name in names] if names else inventory.cached(layout)
         wrong = tending.verify(layout, there)
+    right = sum(not set(one.blobs) & set(wrong) for one in there)
     if output == "json":
-        show_json({"verified": len(there) - len(wrong), "quarantined": list(wrong)})
+        show_json({"verified": right, "quarantined": list(wrong)})
     for digest in wrong:
         say(f"{digest} was not what it should be; it is in {layout.quarantine}")
     if output != "json":
-        say(f"{len(there) - len(wrong)} of {len(there)} are right")
+        say(f"{right} of {len(there)} are right")
     return 1 if wrong else 0
 
 

@@ -16,7 +16,8 @@ from coldstart.adapters.sources import source_of
 from coldstart.cache import holding
 from coldstart.cache.layout import Layout, key
 from coldstart.cache.partial import WIDTH
-from coldstart.cache.weights import Progress, Wanted, WeightCache
+from coldstart.cache.wanting import Progress, Wanted
+from coldstart.cache.weights import WeightCache
 from coldstart.core.cache.errors import FolderTaken, NoSpace
 from coldstart.core.cache.policy import FetchPolicy, RoomPolicy
 from events.clock import SystemClock

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 from coldstart.adapters.sources import source_of
-from coldstart.cache.weights import Progress, Wanted, WeightCache
+from coldstart.cache.wanting import Progress, Wanted
+from coldstart.cache.weights import WeightCache
 from coldstart.core.cache.policy import FetchPolicy, RoomPolicy
 from events.clock import SystemClock
 

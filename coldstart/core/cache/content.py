@@ -1,8 +1,10 @@
-"""What is cached, as values: spans of a file, digests of chunks, manifests."""
+"""What is cached, as values: spans of a file, what sources say they have, digests, manifests."""
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from events.units import Bytes, Instant, Seconds
@@ -20,11 +22,12 @@ def check_digest(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A chunk of a file: `index` in the plan, first byte, length in bytes (above zero)."""
+    """A chunk of a file: `index` in the plan, first byte, length in bytes (above zero), which `file` of the plan."""
 
     index: int
     start: int
     length: int
+    file: int = 0
 
     @property
     def end(self) -> int:
@@ -34,10 +37,10 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What a source says about its content before any of it is read."""
+    """What a source says about a file before any of it is read."""
 
     name: str
-    """A file name without folders."""
+    """Relative, with ``/`` between folders: where it lies in the snapshot."""
     bytes: Bytes
     version: str
     """Changes when the content does: a strong ETag, else time and length. Never empty."""
@@ -48,6 +51,42 @@ class Described:
 
 
 @dataclass(frozen=True, slots=True)
+class Listing:
+    """What a source has at its address: one file, or several that belong together."""
+
+    files: tuple[Described, ...]
+    main: str
+    """The file that an engine is given; empty: the folder of all."""
+    version: str
+    """Changes when any of them does."""
+
+
+def alone(described: Described) -> Listing:
+    """One file at an address of its own."""
+    return Listing((described,), described.name, described.version)
+
+
+def version_of(files: Iterable[Described]) -> str:
+    """A version for a set of files that has none of its own."""
+    lines = "".join(f"{file.name}\n{file.bytes}\n{file.version}\n" for file in sorted(files, key=lambda one: one.name))
+    return f"set:{hashlib.sha256(lines.encode()).hexdigest()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A verified file, and the blob that holds it."""
+
+    name: str
+    bytes: Bytes
+    version: str
+    digest: str
+    chunks: tuple[str, ...]
+    """BLAKE3 of each chunk, hexadecimal, in order."""
+    written_ns: int
+    """The blob's time of change: another one means that somebody wrote to it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """One address and the verified content behind it. Written last: with it the weights are there."""
 
@@ -55,18 +94,33 @@ class Manifest:
     """The address without secrets."""
     version: str
     snapshot: str
-    """Names the folder of hard links; follows from the file's name and digest."""
-    name: str
-    bytes: Bytes
+    """Names the folder of hard links; follows from the names and digests."""
+    main: str
+    """The file that an engine is given; empty: the folder."""
     digest: str
     chunk_bytes: int
-    chunks: tuple[str, ...]
-    """BLAKE3 of each chunk, hexadecimal, in order."""
+    files: tuple[Kept, ...]
     fetched_at: Instant
     fetch_seconds: Seconds
-    written_ns: int
-    """The blob's time of change: another one means that somebody wrote to it."""
     boot: str
     """The boot of the machine in which it was written."""
     synced: bool
     """Whether the bytes are known to be on the disk; else they are verified anew after a reboot."""
+
+    @property
+    def bytes(self) -> Bytes:
+        """Of all files together."""
+        return Bytes(sum(file.bytes for file in self.files))
+
+
+def digest_of(files: Iterable[Kept | Described], main: str) -> str:
+    """The digest of what an address has. All files have theirs.
+
+    One file at an address of its own: its SHA-256. Otherwise the SHA-256 of what ``sha256sum`` prints for all files
+    in the order of their names: ``HEX  NAME`` and a line feed each.
+    """
+    known = sorted(files, key=lambda file: file.name.encode())
+    if len(known) == 1 and known[0].name == main:
+        return str(known[0].digest)
+    lines = "".join(f"{str(file.digest).removeprefix('sha256:')}  {file.name}\n" for file in known)
+    return f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}"

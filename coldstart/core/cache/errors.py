@@ -87,7 +87,72 @@ class SourceChanged(CacheError):
 class UnsupportedSource(CacheError):
     """No source reads this address."""
 
-    remedy = "write file:///path, http:// or https://"
+    remedy = (
+        "write file:///path, http:// or https://, s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY, "
+        "or hf://ORG/NAME[@REVISION][/PATH]"
+    )
+
+
+class ExtraMissing(CacheError):
+    """The library that reads such addresses is not installed."""
+
+    def __init__(self, scheme: str, extra: str) -> None:
+        super().__init__(f"{scheme}:// is read by a library that is not installed")
+        self.remedy = f"pip install 'relume[{extra}]'"
+
+
+class CredentialsMissing(CacheError):
+    """A reference to a secret leads nowhere. The text names the reference, never what it holds."""
+
+    remedy = "set the variable, or write credentials: env:NAME or file:/path"
+
+    def __init__(self, reference: str, why: str) -> None:
+        super().__init__(f"credentials {reference}: {why}")
+
+
+class SourceOffline(CacheError):
+    """The source may not be asked (offline), and the weights are not in the cache."""
+
+    remedy = "fetch them once while online, or pin a revision that is in the cache (relume cache ls)"
+
+    def __init__(self, source: str, why: str) -> None:
+        super().__init__(f"{source} is not in the cache, and nobody may be asked: {why}")
+
+
+class OddName(CacheError):
+    """A file of the source has a name that could leave the snapshot's folder, or differ from disk to disk."""
+
+    remedy = "exclude it, or rename it at the source"
+
+    def __init__(self, source: str, name: str, why: str) -> None:
+        super().__init__(f"{source} has a file named {name[:200]!r}: {why}")
+
+
+class TooManyFiles(CacheError):
+    """More files than a set may have."""
+
+    remedy = "name a narrower folder or prefix"
+
+    def __init__(self, source: str, count: int, most: int) -> None:
+        super().__init__(f"{source} has {count} files or more, and a set has {most} at most")
+
+
+class NothingLeft(CacheError):
+    """The source has no files, or include and exclude leave none."""
+
+    remedy = "check the address, and weights.include and weights.exclude (* crosses /, case counts)"
+
+    def __init__(self, source: str, count: int) -> None:
+        super().__init__(f"of the {count} files of {source}, include and exclude leave none")
+
+
+class Incomplete(CacheError):
+    """Files that belong together are not all there."""
+
+    remedy = "let include and exclude leave all parts, or complete the source"
+
+    def __init__(self, source: str, because: str, missing: str, count: int) -> None:
+        super().__init__(f"{source} lacks {missing}, which {because} needs ({count} missing)")
 
 
 class NotCached(CacheError):
@@ -95,8 +160,9 @@ class NotCached(CacheError):
 
     remedy = "relume cache ls"
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"{name} is not in the cache")
+    def __init__(self, name: str, times: int = 0) -> None:
+        several = f"is in the cache {times} times: name a digest"
+        super().__init__(f"{name} {several if times else 'is not in the cache'}")
 
 
 class InUse(CacheError):

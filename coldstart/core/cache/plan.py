@@ -6,7 +6,7 @@ that the loser of a hedge changes nothing.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from statistics import median
 
@@ -129,6 +129,71 @@ class Cursor:
         return len(self._ready)
 
     @property
+    def ripe(self) -> bool:
+        """The next chunk has come."""
+        return self.at in self._ready
+
+    @property
+    def run(self) -> int:
+        """How many chunks have come without a gap from the next one on."""
+        at = self.at
+        while at in self._ready:
+            at += 1
+        return at - self.at
+
+    @property
     def done(self) -> bool:
         """All chunks were fed."""
         return self.at == self._total
+
+
+class Cursors:
+    """A cursor for each file of a plan: each file's digest is fed in order, whichever file's turn it is."""
+
+    __slots__ = ("_chunk_bytes", "_cursors", "_left", "_ripe", "_spans", "waiting")
+
+    def __init__(self, chunks: tuple[Span, ...], chunk_bytes: int) -> None:
+        counts = Counter(span.file for span in chunks)
+        self._cursors = {file: Cursor(count) for file, count in counts.items()}
+        self._spans = {(span.file, span.start): span for span in chunks}
+        self._chunk_bytes = chunk_bytes
+        self._ripe: deque[int] = deque()
+        self._left = len(chunks)
+        self.waiting = 0
+        """Chunks that have come and were not fed: many, when the digest is slower than what brings them."""
+
+    def add(self, span: Span) -> None:
+        """This chunk can be read now. A chunk comes once."""
+        cursor = self._cursors[span.file]
+        was = cursor.ripe
+        cursor.add(span.start // self._chunk_bytes)
+        self.waiting += 1
+        if cursor.ripe and not was:
+            self._ripe.append(span.file)
+
+    def advance(self) -> Span | None:
+        """The next chunk to feed to its file's digest, if there is one; it counts as fed."""
+        if not self._ripe:
+            return None
+        file = self._ripe[0]
+        number = self._cursors[file].advance()
+        assert number is not None, "a file is ripe while its next chunk has come"
+        if not self._cursors[file].ripe:
+            self._ripe.popleft()
+        self._left -= 1
+        self.waiting -= 1
+        return self._spans[file, number * self._chunk_bytes]
+
+    @property
+    def backlog(self) -> int:
+        """Chunks that could be fed now, one after the other: what the digest is behind."""
+        return sum(self._cursors[file].run for file in self._ripe)
+
+    def ended(self, file: int) -> bool:
+        """All chunks of this file were fed."""
+        return self._cursors[file].done
+
+    @property
+    def done(self) -> bool:
+        """All chunks of all files were fed."""
+        return not self._left

@@ -22,6 +22,9 @@ class FetchPolicy:
     waiting_chunks: int = 4
     """Chunks kept in memory for the in-order digest; beyond them it reads the file again (page cache). With 8, the page
     faults of fresh buffers cost more than the reading (measured)."""
+    ahead_chunks: int = 2
+    """While so many chunks wait for their turn at the digest, no more are asked for: the digest has enough to do, and
+    what is left for it after the last byte takes milliseconds. A choice: 8 MiB take it 7 ms."""
     stall: Seconds = Seconds(5.0)
     """Without `floor` bytes in so long, the connection is given up."""
     floor: Bytes = Bytes(4096)

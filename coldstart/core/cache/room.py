@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from coldstart.core.cache.errors import NoSpace, TooLarge
@@ -28,15 +29,22 @@ class Heat:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A blob, with all snapshots of it: what could be evicted."""
+    """Weights with all snapshots of them: what could be evicted."""
 
     digest: str
     bytes: Bytes
-    """What evicting it frees."""
+    """What their blobs take."""
     fetch_seconds: Seconds
     heat: Heat
     held: bool
     """In use or pinned: never evicted."""
+    blobs: tuple[tuple[str, int], ...] = ()
+    """Digest and bytes of each blob; empty: one, of their own digest. Evicting frees those that no other entry has."""
+
+    @property
+    def parts(self) -> tuple[tuple[str, int], ...]:
+        """The blobs, each once."""
+        return self.blobs or ((self.digest, int(self.bytes)),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +94,10 @@ def admit(needed: Bytes, space: Space, entries: Iterable[Entry], policy: RoomPol
     missing = space.used + needed - space.capacity
     if missing <= 0:
         return ()
-    chosen = _least_worth(missing, entries, policy.sla)
-    if sum(entry.bytes for entry in chosen) < missing:
-        free = Bytes(max(0, space.capacity - space.used + sum(entry.bytes for entry in chosen)))
+    shared = _Shared(entries)
+    chosen = _least_worth(missing, shared, policy.sla)
+    if shared.freed < missing:
+        free = Bytes(max(0, space.capacity - space.used + shared.freed))
         raise NoSpace(needed, free, space.capacity, why="the rest is in use, pinned, or not the cache's")
     return chosen
 
@@ -97,28 +106,44 @@ def tidy(space: Space, entries: Iterable[Entry], policy: RoomPolicy) -> tuple[En
     """Whom to evict so that the cache is below its low watermark again; nobody while it is below the high one."""
     if space.used <= policy.high * space.capacity:
         return ()
-    return _least_worth(math.ceil(space.used - policy.low * space.capacity), entries, policy.sla)
+    return _least_worth(math.ceil(space.used - policy.low * space.capacity), _Shared(entries), policy.sla)
 
 
-def _least_worth(missing: int, entries: Iterable[Entry], sla: Seconds) -> tuple[Entry, ...]:
+class _Shared:
+    """How much is freed by taking entries out, where several may have the same blob."""
+
+    __slots__ = ("_holders", "entries", "freed")
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self.entries = tuple(entries)
+        self._holders = Counter(digest for entry in self.entries for digest, _ in entry.parts)
+        self.freed = 0
+
+    def take(self, entry: Entry) -> None:
+        for digest, size in entry.parts:
+            self._holders[digest] -= 1
+            self.freed += 0 if self._holders[digest] else size
+
+    def put_back(self, entry: Entry, missing: int) -> bool:
+        """Unless then fewer than `missing` bytes are freed; always where it freed nothing."""
+        back = sum(size for digest, size in entry.parts if not self._holders[digest])
+        if back and self.freed - back < missing:
+            return False
+        self._holders.update(digest for digest, _ in entry.parts)
+        self.freed -= back
+        return True
+
+
+def _least_worth(missing: int, shared: _Shared, sla: Seconds) -> tuple[Entry, ...]:
     chosen: list[Entry] = []
-    freed = 0
-    for entry in sorted((one for one in entries if not one.held), key=lambda one: (worth(one, sla), one.digest)):
-        if freed >= missing:
+    free = (one for one in shared.entries if not one.held and one.bytes)
+    for entry in sorted(free, key=lambda one: (worth(one, sla), one.digest)):
+        if shared.freed >= missing:
             break
-        if entry.bytes:
-            chosen.append(entry)
-            freed += entry.bytes
-    return _spared(chosen, freed - missing)
-
-
-def _spared(chosen: Sequence[Entry], spare: int) -> tuple[Entry, ...]:
-    kept = list(chosen)
-    for entry in reversed(chosen):
-        if entry.bytes <= spare:
-            kept.remove(entry)
-            spare -= entry.bytes
-    return tuple(kept)
+        chosen.append(entry)
+        shared.take(entry)
+    gone = [entry for entry in reversed(chosen) if not shared.put_back(entry, missing)]
+    return tuple(reversed(gone))
 
 
 def clock_after(clock: float, evicted: Iterable[Entry], sla: Seconds) -> float:

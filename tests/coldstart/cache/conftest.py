@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from coldstart.adapters.sources import source_of
-from coldstart.cache.weights import Got, Progress, Wanted, WeightCache
+from coldstart.cache.wanting import Got, Progress, Wanted
+from coldstart.cache.weights import WeightCache
 from coldstart.core.cache.policy import FetchPolicy, RoomPolicy
 from events.clock import SystemClock
 from events.units import Seconds

@@ -14,7 +14,7 @@ import pytest
 from coldstart.adapters.sources import source_of
 from coldstart.cache import holding, inventory, tending
 from coldstart.cache.flights import Flights
-from coldstart.cache.weights import Progress, Wanted
+from coldstart.cache.wanting import Progress, Wanted
 from coldstart.core.cache.errors import FolderTaken, InUse, NoSpace, NotCached, Pinned, SourceUnavailable, TooLarge
 from coldstart.core.cache.policy import RoomPolicy
 from events.clock import SystemClock
@@ -257,7 +257,9 @@ def test_memory_does_not_follow_the_size(cache: Cache, tmp_path: Path) -> None:
         tracemalloc.stop()
     bound = (cache.fetching.connections_most + cache.fetching.waiting_chunks + 1) * CHUNK
     assert peak < bound + (1 << 20)
-    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("weights-")]
+    for thread in [one for one in threading.enumerate() if one.name.startswith("weights-")]:
+        thread.join(20)
+        assert not thread.is_alive()
 
 
 def test_progress_adds_up(cache: Cache, origin: Origin) -> None:

@@ -1,0 +1,261 @@
+"""The content of one version of an address, file by file: what is there already is not fetched, what is wrong is."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from coldstart.cache import publishing
+from coldstart.cache.fetching import Fetch, Part, Told, fetch_stream, late
+from coldstart.cache.layout import Layout, delete
+from coldstart.cache.making_room import Rooms
+from coldstart.cache.manifests import manifests, read_manifest
+from coldstart.cache.partial import Partial
+from coldstart.cache.wanting import Progress, Wanted
+from coldstart.core.cache.content import Described, Kept, Listing, digest_of
+from coldstart.core.cache.errors import (
+    DigestMismatch,
+    NoSpace,
+    RangesIgnored,
+    Retryable,
+    SourceChanged,
+    SourceUnavailable,
+    Throttled,
+    VersionMoved,
+)
+from coldstart.core.cache.pace import Patience
+from coldstart.core.cache.plan import spans
+from coldstart.core.cache.policy import FetchPolicy
+from coldstart.core.cache.selection import INDEX, INDEX_BYTES_MOST, check_index, plan, select
+from coldstart.ports import Source
+from events.clock import Clock
+from events.units import Instant
+
+T = TypeVar("T")
+
+DIGEST_TRIES = 2
+"""Wrong content is fetched once more, since it may have been broken on its way; then it is the source's."""
+
+FILES_AT_ONCE = 64
+"""Of a set: each takes two descriptors, and the usual bound of a process is 1,024. A choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """Verified files, by what they are called: each a blob, or a sealed partial file in the folder named here."""
+
+    listing: Listing
+    files: tuple[Kept, ...]
+    folders: Mapping[str, Path]
+    transferred: int
+
+
+class Filling:
+    """One fetch of one address. `run` once."""
+
+    def __init__(self, layout: Layout, rooms: Rooms, policy: FetchPolicy, clock: Clock) -> None:
+        self._layout = layout
+        self._rooms = rooms
+        self._policy = policy
+        self._clock = clock
+        self._transferred = 0
+
+    def run(self, wanted: Wanted, source: Source, progress: Progress) -> Filled:
+        """All files, verified. Raises a CacheError; what was verified until then is kept."""
+        self._wanted, self._source, self._progress = wanted, source, progress
+        tries = 0
+        while True:
+            listing, files = self._version()
+            wrong = self._wrong(listing, files)
+            if wrong is None:
+                self._check_indices(listing, files)
+                folders = {file.name: self._folder(listing, file.name) for file in listing.files}
+                return Filled(listing, tuple(files.values()), folders, self._transferred)
+            tries += 1
+            if tries >= DIGEST_TRIES:
+                raise wrong
+
+    def _version(self) -> tuple[Listing, dict[str, Kept]]:
+        """The files of one version; planned anew when one changes meanwhile."""
+        moved = 0
+        while True:
+            listing = self._patiently(0, lambda: listed(self._wanted, self._source))
+            files = self._there(listing)
+            missing = [file for file in listing.files if file.name not in files]
+            self._rooms.promise(
+                self._wanted.identity, {self._folder(listing, file.name): file.bytes for file in missing}
+            )
+            self._progress.begins(sum(file.bytes for file in listing.files))
+            for kept in files.values():
+                self._progress.verified(kept.bytes)
+            try:
+                for batch in _batches(missing, self._policy.chunk_bytes):
+                    files.update(self._transfer(listing, batch))
+            except NoSpace:
+                self._forget(listing, missing)
+                raise
+            except VersionMoved:
+                self._forget(listing, [file for file in missing if self._whole(listing, file) is None])
+                moved += 1
+                if moved > self._policy.restarts:
+                    raise SourceChanged(self._source.shown(), moved) from None
+            else:
+                return listing, files
+
+    def _folder(self, listing: Listing, name: str) -> Path:
+        only = len(listing.files) == 1 and listing.main == name
+        return self._layout.partial_of(self._wanted.identity, "" if only else name)
+
+    def _forget(self, listing: Listing, files: list[Described]) -> None:
+        for file in files:
+            delete(self._folder(listing, file.name))
+
+    def _expected(self, listing: Listing, file: Described) -> str | None:
+        """What the file's digest must be, as far as that is known before."""
+        only = len(listing.files) == 1 and listing.main == file.name
+        return (self._wanted.digest if only else None) or file.digest
+
+    def _there(self, listing: Listing) -> dict[str, Kept]:
+        """Files that need not be fetched: blobs of that digest, or of that version of that name, from whatever model;
+        and those that an earlier try has whole."""
+        known = {kept.digest: kept for _, manifest in manifests(self._layout) for kept in manifest.files}
+        before = read_manifest(self._layout.manifest(self._wanted.identity))
+        same = {} if before is None else {(kept.name, kept.version, kept.bytes): kept for kept in before.files}
+        found: dict[str, Kept] = {}
+        for file in listing.files:
+            digest = self._expected(listing, file)
+            old = same.get((file.name, file.version, file.bytes))
+            if digest is None and old is not None and file.version:
+                digest = old.digest
+            if digest is not None and publishing.sound_blob(self._layout, digest):
+                blob = self._layout.blob(digest).stat()
+                chunks = known[digest].chunks if digest in known else ()
+                found[file.name] = Kept(file.name, file.bytes, file.version, digest, chunks, blob.st_mtime_ns)
+            elif (kept := self._whole(listing, file)) is not None:
+                found[file.name] = kept
+        return found
+
+    def _whole(self, listing: Listing, file: Described) -> Kept | None:
+        """A partial file that has all, and was not written to since that was verified."""
+        folder = self._folder(listing, file.name)
+        told = Partial(folder, file, self._policy.chunk_bytes).whole()
+        if told is None:
+            return None
+        try:
+            data = (folder / "data").stat()
+        except FileNotFoundError:
+            return None
+        if data.st_mtime_ns != told.written_ns or data.st_size != file.bytes:
+            return None
+        return Kept(file.name, file.bytes, file.version, told.digest, told.chunks, told.written_ns)
+
+    def _wrong(self, listing: Listing, files: Mapping[str, Kept]) -> DigestMismatch | None:
+        """What is not what was asked for, or what the source vouched for. It is deleted."""
+        wrong: DigestMismatch | None = None
+        for file in listing.files:
+            expected, got = self._expected(listing, file), files[file.name].digest
+            if expected is not None and got != expected:
+                self._forget(listing, [file])
+                wrong = wrong or DigestMismatch(expected, got, f"{self._source.shown()} ({file.name})")
+        if wrong is None and self._wanted.digest is not None:
+            got = digest_of(files.values(), listing.main)
+            if got != self._wanted.digest:
+                self._forget(listing, list(listing.files))
+                wrong = DigestMismatch(self._wanted.digest, got, self._source.shown())
+        return wrong
+
+    def _check_indices(self, listing: Listing, files: Mapping[str, Kept]) -> None:
+        """A safetensors index whose shards are not all there makes no model."""
+        names = set(files)
+        for kept in files.values():
+            if kept.name.endswith(INDEX) and len(names) > 1 and kept.bytes <= INDEX_BYTES_MOST:
+                blob, data = self._layout.blob(kept.digest), self._folder(listing, kept.name) / "data"
+                check_index(kept.name, (data if data.exists() else blob).read_bytes(), names, self._source.shown())
+
+    def _transfer(self, listing: Listing, batch: list[Described]) -> dict[str, Kept]:
+        """Fetch these files side by side, those without ranges one after the other."""
+        kept: dict[str, Kept] = {}
+        ranged = [file for file in batch if file.ranges or not file.bytes]
+        if ranged:
+            with contextlib.suppress(RangesIgnored):
+                self._ranged(listing, ranged, kept)
+        for file in batch:
+            if file.name not in kept:
+                kept[file.name] = self._streamed(listing, file)
+        return kept
+
+    def _ranged(self, listing: Listing, files: list[Described], kept: dict[str, Kept]) -> None:
+        with self._opened(listing, files) as parts:
+            fetch = Fetch(self._source, parts, self._policy, self._clock)
+
+            def whole(part: Part, digest: str) -> None:
+                kept[part.of.name] = _sealed(part, digest)
+
+            try:
+                fetch.run(plan(files, self._policy.chunk_bytes), Told(self._progress.verified, whole))
+            finally:
+                self._transferred += fetch.transferred
+
+    @contextlib.contextmanager
+    def _opened(self, listing: Listing, files: list[Described]) -> Iterator[tuple[Part, ...]]:
+        with contextlib.ExitStack() as stack:
+            yield tuple(
+                Part(
+                    file, stack.enter_context(Partial(self._folder(listing, file.name), file, self._policy.chunk_bytes))
+                )
+                for file in files
+            )
+
+    def _streamed(self, listing: Listing, file: Described) -> Kept:
+        until = Instant(self._clock.now() + self._policy.patience)
+
+        def verified(more: int) -> None:
+            self._transferred += more
+            self._progress.verified(more)
+            if self._clock.now() > until:
+                raise late(self._source, self._policy)
+
+        def once() -> Kept:
+            delete(self._folder(listing, file.name))
+            if len(listing.files) == 1:
+                self._progress.begins(file.bytes)
+            with self._opened(listing, [file]) as (part,):
+                return _sealed(part, fetch_stream(self._source, part, self._policy, verified))
+
+        return self._patiently(len(spans(file.bytes, self._policy.chunk_bytes)), once)
+
+    def _patiently(self, chunks: int, once: Callable[[], T]) -> T:
+        patience = Patience(self._policy, chunks)
+        while True:
+            try:
+                return once()
+            except Retryable as error:
+                wanted = error.retry_after if isinstance(error, Throttled) else None
+                wait = patience.failed(wanted, random.random())  # noqa: S311 - jitter, no secret
+                if wait is None:
+                    why = f"{error} (and no retries are left)"
+                    raise SourceUnavailable(self._source.shown(), why) from error
+                threading.Event().wait(wait)
+
+
+def _sealed(part: Part, digest: str) -> Kept:
+    part.partial.seal()
+    told = part.partial.mark_whole(digest)
+    return Kept(part.of.name, part.of.bytes, part.of.version, digest, told.chunks, told.written_ns)
+
+
+def _batches(files: list[Described], chunk_bytes: int) -> Iterator[list[Described]]:
+    """Small files first, then in the order of names."""
+    ordered = sorted(files, key=lambda file: (file.bytes > chunk_bytes, file.name))
+    for at in range(0, len(ordered), FILES_AT_ONCE):
+        yield ordered[at : at + FILES_AT_ONCE]
+
+
+def listed(wanted: Wanted, source: Source) -> Listing:
+    """What the source has of what is wanted. Raises as `Source.describe`, and as `select`."""
+    return select(source.describe(), wanted.include, wanted.exclude, source.shown())

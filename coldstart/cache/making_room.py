@@ -1,0 +1,56 @@
+"""Room before the first byte: what fetches will take is promised to them, or made by evictions, or refused."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from coldstart.cache import inventory
+from coldstart.cache.layout import Layout, allocated
+from coldstart.core.cache.policy import RoomPolicy
+from coldstart.core.cache.room import admit, clock_after
+from events.units import Bytes
+
+
+class Rooms:
+    """What has been promised to the fetches of one cache that run side by side."""
+
+    def __init__(self, layout: Layout, policy: RoomPolicy) -> None:
+        self._layout = layout
+        self._policy = policy
+        self._promised: dict[str, Mapping[Path, Bytes]] = {}
+        self.changing = threading.RLock()
+        """Held while something is published, evicted or put aside, so that nobody evicts what is being published."""
+
+    def promise(self, address: str, files: Mapping[Path, Bytes]) -> None:
+        """Room for partial files of these sizes, in these folders; instead of what the address was promised before.
+
+        Raises TooLarge or NoSpace, with the numbers.
+        """
+        with self.changing:
+            self._promised.pop(address, None)
+            needed = Bytes(_missing(files))
+            others = sum(_missing(promised) for promised in self._promised.values())
+            there = inventory.cached(self._layout)
+            space = inventory.space(self._layout, self._policy)
+            space = replace(space, used=Bytes(space.used + others))
+            gone = admit(needed, space, inventory.entries(self._layout, there), self._policy)
+            by_digest = inventory.by_digest(there)
+            for entry in gone:
+                inventory.evict(self._layout, by_digest[entry.digest])
+            if gone:
+                clock = clock_after(inventory.clock_of(self._layout), gone, self._policy.sla)
+                inventory.move_clock(self._layout, clock)
+                self._layout.empty_trash()
+            self._promised[address] = dict(files)
+
+    def release(self, address: str) -> None:
+        """The fetch is over; harmless twice."""
+        with self.changing:
+            self._promised.pop(address, None)
+
+
+def _missing(files: Mapping[Path, Bytes]) -> int:
+    return sum(max(0, size - allocated(folder / "data")) for folder, size in files.items())
