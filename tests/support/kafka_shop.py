@@ -1,4 +1,4 @@
-"""A foreign producer of asynchronous requests on Kafka, and a reader of their outcomes: they know the documents only."""
+"""A foreign producer of asynchronous requests on Kafka, and a reader of their outcomes, as strangers write them."""
 
 from __future__ import annotations
 
