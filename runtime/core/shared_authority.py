@@ -20,7 +20,7 @@ from runtime.core.authority import QUARANTINE
 from runtime.core.commands import Drained, Suspect
 from runtime.core.engine_counts import EngineCounts
 from runtime.core.followers import Followers
-from runtime.core.frames import Ask, FromAuthority, GiveBack, Granted, Part, Ping, Present, Refused, Row, Vow, Waits
+from runtime.core.frames import Ask, FromAuthority, GiveBack, Part, Ping, Present, Refused, Row, Vow, Waits
 from runtime.core.ledger import Poll
 from runtime.core.members import GRANT_LIFE, UNSEEN, Member
 from runtime.core.model_slots import Declared
@@ -38,11 +38,14 @@ MOST_TICKETS = 200_000
 class SharedAuthority:
     """The models of several gateways, as their authority. Methods add what is to be said and done to `out`."""
 
-    def __init__(self, me: Member, surely_dead: Callable[[Member], bool], out: list[Said]) -> None:
+    def __init__(
+        self, me: Member, surely_dead: Callable[[Member], bool], out: list[Said], most_tickets: int = MOST_TICKETS
+    ) -> None:
         self._me = me
+        self._most_tickets = most_tickets
         self._surely_dead = surely_dead
         self._out = out
-        self._budget = HoldBudget(MOST_TICKETS, Bytes(1 << 62))  # the bytes are held, and bounded, where the bodies are
+        self._budget = HoldBudget(most_tickets, Bytes(1 << 62))  # the bytes are held, and bounded, where the bodies are
         self._models: dict[str, SharedModel] = {}
         self.followers = Followers(me, surely_dead)
         self._last = 0
@@ -197,8 +200,7 @@ class SharedAuthority:
             if self._queue(model, key, now) and model.slots.ready:
                 self._tell(member, Waits(self._turn(member), asked.request, len(model.slots.queue) - 1))
             self._serve(model, now)
-        elif len(model.tickets) < MOST_TICKETS:
-            model.tickets[key] = ticket
+        elif self._admit(model, key, ticket, now):
             self._tell(member, Waits(self._turn(member), asked.request, len(model.tickets) - 1))
 
     def leave(self, member: Member, name: str, request: str) -> None:
@@ -379,9 +381,8 @@ class SharedAuthority:
             if sold.at is not None:
                 self._counts.want(model, sold.at)
         for asked in part.tickets:
-            if len(model.tickets) < MOST_TICKETS:
-                ticket = Waiting(member, asked, Instant(now - asked.held), Instant(now + asked.left))
-                model.tickets[f"{member.gateway}/{asked.request}"] = ticket
+            ticket = Waiting(member, asked, Instant(now - asked.held), Instant(now + asked.left))
+            self._admit(model, f"{member.gateway}/{asked.request}", ticket, now)
         self._arm(model)
 
     # The parts: the queue and the slots
@@ -406,11 +407,21 @@ class SharedAuthority:
         ticket = model.tickets[key]
         why = model.queue(key, now)
         if why is not None and why is not HoldRefusal.TOO_OLD:
-            message = f"no slot of {model.name!r} is free: {why.value}, over all gateways"
-            after = admission.retry_after(model.slots, now)
-            code = RefusalCode.QUEUE_FULL.value
-            self._tell(ticket.member, Refused(self._turn(ticket.member), ticket.ask.request, code, message, after))
+            self._refuse(model, ticket, why, now)
         return why is None
+
+    def _admit(self, model: SharedModel, key: str, ticket: Waiting, now: Instant) -> bool:
+        """Keep a ticket until we sell the model; False when there are too many."""
+        if len(model.tickets) >= self._most_tickets:
+            self._refuse(model, ticket, HoldRefusal.COUNT_IN_ALL, now)
+            return False
+        model.tickets[key] = ticket
+        return True
+
+    def _refuse(self, model: SharedModel, ticket: Waiting, why: HoldRefusal, now: Instant) -> None:
+        message = f"no slot of {model.name!r} is free: {why.value}, over all gateways"
+        code, after = RefusalCode.QUEUE_FULL.value, admission.retry_after(model.slots, now)
+        self._tell(ticket.member, Refused(self._turn(ticket.member), ticket.ask.request, code, message, after))
 
     def _serve(self, model: SharedModel, now: Instant) -> None:
         """Give free slots to whoever waits."""
@@ -429,20 +440,8 @@ class SharedAuthority:
         replica.lease(handle, now)
         model.slots.pool.changed(replica)
         follower = self.followers.get(ticket.member)
-        host, port = replica.address
-        told = Granted(
-            turn=self._turn(ticket.member),
-            as_of=now if follower is None else follower.as_of,
-            request=ticket.ask.request,
-            model=model.name,
-            name=name,
-            replica=replica.name,
-            life=replica.life,
-            revision=replica.status.revision,
-            host=host,
-            port=port,
-            cancels=replica.cancels.value,
-        )
+        as_of = now if follower is None else follower.as_of
+        told = model.granted(name, ticket.ask.request, self._turn(ticket.member), as_of)
         self._tell(ticket.member, told)
 
     def _look(self, model: SharedModel, now: Instant) -> None:

@@ -8,7 +8,7 @@ from coldstart.core.hold import Held, HoldBudget, HoldRefusal
 from events.names import ModelName
 from events.types.replicas import ReplicasObserved
 from events.units import Instant, Seconds
-from runtime.core.frames import Ask, Row
+from runtime.core.frames import Ask, Granted, Row
 from runtime.core.members import Member
 from runtime.core.model_slots import ModelSlots
 from runtime.core.slots import ReplicaSlots, Settling
@@ -104,6 +104,16 @@ class SharedModel:
         """All tickets in the order of their requests' arrival; none of them is in the queue then."""
         self.slots.queue.clear()
         return sorted(self.tickets, key=lambda key: self.tickets[key].arrived_at)
+
+    def granted(self, name: str, request: str, turn: int, as_of: float) -> Granted:
+        """What the gateway is told whose request has got the slot of this lease."""
+        replica = self.sold[name].at
+        assert replica is not None, "a slot is sold at a replica"
+        host, port = replica.address
+        return Granted(
+            turn=turn, as_of=as_of, request=request, model=self.name, name=name, replica=replica.name,
+            life=replica.life, revision=replica.status.revision, host=host, port=port, cancels=replica.cancels.value,
+        )  # fmt: skip
 
     def drop(self, key: str) -> Waiting | None:
         """A ticket waits no more."""

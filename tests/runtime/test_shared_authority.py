@@ -1,0 +1,33 @@
+"""The slot authority of several gateways, by itself."""
+
+from __future__ import annotations
+
+from events.units import Instant
+from runtime.core.frames import Ask, Refused, Waits
+from runtime.core.members import Member
+from runtime.core.said import Said, Tell
+from runtime.core.shared_authority import SharedAuthority
+from runtime.ports import RefusalCode
+
+ME, OTHER = Member("gateway-0", "boot-0"), Member("gateway-1", "boot-1")
+NOW = Instant(1_000.0)
+
+
+def ask(request: str) -> Ask:
+    """A request of a model that is not sold yet."""
+    return Ask(request, "echo", "ada", held=0.0, left=60.0, body_bytes=100, stream=False, attempt=0)
+
+
+def test_a_ticket_beyond_the_bound_is_refused_and_told() -> None:
+    """Before a model is sold its tickets are kept up to a bound; whoever comes then hears so at once, and one who
+    leaves makes room."""
+    out: list[Said] = []
+    authority = SharedAuthority(ME, lambda member: member == ME, out, most_tickets=2)
+    for request in ("r0", "r1", "r2"):
+        authority.ask(OTHER, ask(request), NOW)
+    authority.leave(OTHER, "echo", "r0")
+    authority.ask(OTHER, ask("r3"), NOW)
+    told = [said.frame for said in out if isinstance(said, Tell)]
+    assert [type(frame) for frame in told] == [Waits, Waits, Refused, Waits]
+    (refused,) = [frame for frame in told if isinstance(frame, Refused)]
+    assert (refused.request, refused.code) == ("r2", RefusalCode.QUEUE_FULL.value)
