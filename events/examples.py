@@ -9,6 +9,16 @@ from typing import Any, Final
 
 from events.envelope import AnyEnvelope, Envelope
 from events.keys import default_key, default_subject
+from events.types.caches import (
+    CachedWeights,
+    CacheObserved,
+    ModelWarmth,
+    WeightsEvicted,
+    WeightsFailed,
+    WeightsFetched,
+    WeightsFetching,
+    WeightsFetchStarted,
+)
 from events.types.decisions import OwnershipTaken, WishDecided
 from events.types.gateways import GatewayBeat
 from events.types.grants import GrantDecided, LeadershipTaken, Placement, ReplicaGrant, Shortage
@@ -257,6 +267,54 @@ EXAMPLES: Final[tuple[Any, ...]] = (
         ledger=ReclaimLedger(
             gpus=1.0, lost={"save": 6.5, "stop": 0.4}, stages={"plan": 0.01, "ack": 0.2, "save": 8.8}, steps_lost=0
         ),
+    ),
+    CacheObserved(
+        node="node-1",
+        used_bytes=9 << 30,
+        capacity_bytes=400 << 30,
+        contents=(
+            CachedWeights(
+                source="https://models.example/llama.gguf",
+                digest="sha256:" + "9f" * 32,
+                bytes=5 << 30,
+                models=("llama",),
+                in_use=True,
+                fetched_at=AT,
+            ),
+        ),
+        fetching=(
+            WeightsFetching(
+                source="https://models.example/qwen.gguf", bytes=4 << 30, done=1 << 30, rate=8e8, why="prewarm"
+            ),
+        ),
+        models=(ModelWarmth(model="llama", tier="memory", bytes=5 << 30, seconds=1.4),),
+        network=9e8,
+        disk=1.6e9,
+        digest=1.2e9,
+    ),
+    WeightsFetchStarted(node="node-1", source="https://models.example/llama.gguf", why="demand", models=("llama",)),
+    WeightsFetched(
+        node="node-1",
+        source="https://models.example/llama.gguf",
+        digest="sha256:" + "9f" * 32,
+        bytes=5 << 30,
+        transferred=5 << 30,
+        seconds=6.2,
+        models=("llama",),
+    ),
+    WeightsFailed(
+        node="node-1",
+        source="https://models.example/llama.gguf",
+        reason="NoSpace",
+        message="5Gi are needed and 1Gi of 4Gi can be freed: the rest is in use",
+        models=("llama",),
+    ),
+    WeightsEvicted(
+        node="node-1",
+        source="https://models.example/old.gguf",
+        digest="sha256:" + "5e" * 32,
+        bytes=2 << 30,
+        why="room",
     ),
     EventRejected(
         topic="relume.requests",

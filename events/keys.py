@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from events.names import model_key, node_key, reclaim_key, replica_subject, training_key
+from events.types.caches import CacheObserved, WeightsEvicted, WeightsFailed, WeightsFetched, WeightsFetchStarted
 from events.types.decisions import OwnershipTaken
 from events.types.gateways import GatewayBeat
 from events.types.grants import LeadershipTaken
@@ -24,7 +25,10 @@ def default_key(data: object) -> str | None:
     match data:
         case GatewayBeat():
             return f"gateway/{data.gateway}"
-        case CardsObserved():
+        case (
+            CardsObserved() | CacheObserved() | WeightsFetchStarted() | WeightsFetched() | WeightsFailed()
+            | WeightsEvicted()
+        ):  # fmt: skip
             return node_key(data.node)
         case OwnershipTaken():
             return f"ownership/{data.partition}"

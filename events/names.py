@@ -27,6 +27,7 @@ class Topic(StrEnum):
     REPLICAS = "relume.replicas"
     RECLAIMS = "relume.reclaims"
     CARDS = "relume.cards"
+    CACHES = "relume.caches"
     GATEWAYS = "relume.gateways"
     REQUESTS = "relume.requests"
     METRICS = "relume.metrics"
@@ -56,6 +57,7 @@ TOPIC_KINDS: Final[dict[str, TopicKind]] = {
     Topic.REPLICAS: TopicKind.STATE,
     Topic.RECLAIMS: TopicKind.STATE,
     Topic.CARDS: TopicKind.STATE,
+    Topic.CACHES: TopicKind.STATE,
     Topic.GATEWAYS: TopicKind.STATE,
     Topic.REQUESTS: TopicKind.NEWS,
     Topic.METRICS: TopicKind.NEWS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from events.kinds import KINDS, Kind
 from events.types import (
+    caches,
     decisions,
     gateways,
     grants,
@@ -19,7 +20,8 @@ from events.types import (
 )
 
 _MODULES = (
-    decisions, gateways, grants, inference, letters, metrics, models, phases, reclaims, replicas, requests, training,
+    caches, decisions, gateways, grants, inference, letters, metrics, models, phases, reclaims, replicas, requests,
+    training,
 )  # fmt: skip
 
 BY_NAME: dict[tuple[str, int], Kind] = {(kind.name, kind.version): kind for kind in KINDS.values()}

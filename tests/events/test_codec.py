@@ -160,7 +160,7 @@ def test_kafka_key_stands_in_for_the_partition_key() -> None:
     assert found.key == "model/other"
 
 
-@pytest.mark.parametrize("kind", ["relume.replica.drained.v2", "relume.weights.fetched.v1"])
+@pytest.mark.parametrize("kind", ["relume.replica.drained.v2", "relume.weights.melted.v1"])
 def test_newer_and_unknown_events_of_ours_are_ignored(kind: str) -> None:
     """Two releases run side by side: what the newer one says is no error to the older one."""
     assert isinstance(decode_structured(wire(type=kind)), Ignored)

@@ -1,0 +1,150 @@
+"""Who should have its weights on this node before anybody asks. Pure: the whole picture in, what should be out.
+
+What is worth having is ``forecast x cost of absence / size`` (field note on cold starts, §4), under what the node may
+hold. Weights that are here are worth a fifth more than absent ones, so that two models that are asked for alike do not
+take turns; with an unchanging forecast the choice is a fixed point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from coldstart.core.cache.room import loss
+from events.units import Bytes, Instant, Seconds
+
+_MIB = float(1 << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Weights that declared models name, or that are here. `key` is the caller's.
+
+    `bytes` None: nobody has asked the source yet. `rate`: requests an hour that are expected; `absence`: how long a
+    start would wait for them. `wanted`: somebody counts on them (a model that never goes to zero, or has replicas, or
+    was asked to be prewarmed). `pinned`: by a person. `held`: in use, or a start waits for their fetch: they stay,
+    whatever is decided. `retry_at`: after a failed fetch, no new one before this instant.
+    """
+
+    key: str
+    bytes: Bytes | None
+    rate: float
+    absence: Seconds
+    here: bool = False
+    fetching: bool = False
+    wanted: bool = False
+    pinned: bool = False
+    held: bool = False
+    retry_at: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What the node may hold; `others`: what takes of it without being a candidate (partial files, quarantine)."""
+
+    capacity: Bytes
+    others: Bytes = Bytes(0)
+
+
+@dataclass(frozen=True, slots=True)
+class PrewarmPolicy:
+    """Each value is a choice where no source is named."""
+
+    sla: Seconds = Seconds(3.0)
+    top: int = 3
+    """Of those worth having, so many stay whatever a fetch needs room for ("top models stay")."""
+    hysteresis: float = 1.2
+    """By how much absent weights must be worth more than present ones to take their place (field note, §4)."""
+    together: int = 1
+    """Fetches side by side: two share one network."""
+    high: float = 0.85
+    """Share of the capacity that is filled ahead of demand: the rest is for starts that nobody foresaw."""
+    least_rate: float = 1 / 24
+    """Requests an hour below which nobody is fetched ahead: once a day."""
+
+    def __post_init__(self) -> None:
+        """Nonsense is refused here."""
+        if self.hysteresis < 1 or self.together < 1 or self.top < 0 or not 0 < self.high <= 1:
+            raise ValueError("hysteresis and together are 1 at least, top is not negative, 0 < high <= 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Prewarm:
+    """What should be. `chosen`: all that should be here, most worth first."""
+
+    chosen: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+    """Of those, the top ones that are here: not to be evicted by anybody."""
+    fetch: tuple[str, ...] = ()
+    """To fetch now, in this order."""
+    evict: tuple[str, ...] = ()
+    """To take out first, so that what is fetched fits below the high watermark."""
+    stop: tuple[str, ...] = ()
+    """Fetches that nobody needs any more."""
+    ask: tuple[str, ...] = ()
+    """Whose size must be known first."""
+
+
+def decide(candidates: Iterable[Candidate], room: Room, policy: PrewarmPolicy, now: Instant) -> Prewarm:
+    """Who should be here, and what to do next about it. The same picture gives the same answer, whatever its order."""
+    known = sorted((one for one in candidates if one.bytes is not None), key=lambda one: _rank(one, policy))
+    chosen = _choose(known, room, policy)
+    keys = {one.key for one in chosen}
+    flying = sum(one.fetching for one in known)
+    due = [one for one in chosen if not one.here and not one.fetching and (one.retry_at or now) <= now]
+    fetch = due[: max(0, policy.together - flying)]
+    outside = [one for one in known if one.here and one.key not in keys and not one.held and not one.pinned]
+    return Prewarm(
+        chosen=tuple(one.key for one in chosen),
+        keep=tuple(one.key for one in chosen if one.here)[: policy.top],
+        fetch=tuple(one.key for one in fetch),
+        evict=_evict(known, outside, fetch, room, policy),
+        stop=tuple(one.key for one in known if one.fetching and one.key not in keys and not one.held),
+        ask=tuple(
+            one.key for one in sorted(candidates, key=lambda one: one.key)
+            if one.bytes is None and _deserves(one, policy) and (one.retry_at or now) <= now
+        ),
+    )  # fmt: skip
+
+
+def density(one: Candidate, policy: PrewarmPolicy) -> float:
+    """What a mebibyte of these weights saves an hour, in missed promises."""
+    return one.rate * loss(one.absence, policy.sla) / max((one.bytes or 0) / _MIB, 1e-6)
+
+
+def _deserves(one: Candidate, policy: PrewarmPolicy) -> bool:
+    return one.wanted or one.pinned or one.held or one.rate >= policy.least_rate
+
+
+def _rank(one: Candidate, policy: PrewarmPolicy) -> tuple[int, float, str]:
+    """What stays anyway first, then what somebody counts on, then by worth; the key decides between equals."""
+    there = one.here or one.fetching
+    first = 0 if there and (one.pinned or one.held) else 1 if one.wanted or one.pinned else 2
+    return first, -density(one, policy) * (policy.hysteresis if there else 1.0), one.key
+
+
+def _choose(ranked: list[Candidate], room: Room, policy: PrewarmPolicy) -> list[Candidate]:
+    left = policy.high * room.capacity - room.others
+    chosen = []
+    for one in ranked:
+        size = one.bytes or 0
+        stays = (one.here or one.fetching) and (one.pinned or one.held)
+        if stays or (size <= left and _deserves(one, policy)):
+            chosen.append(one)
+            left -= size
+    return chosen
+
+
+def _evict(
+    known: list[Candidate], outside: list[Candidate], fetch: list[Candidate], room: Room, policy: PrewarmPolicy
+) -> tuple[str, ...]:
+    """The least worth of those that were not chosen, as many as are in the way."""
+    taken = room.others + sum(one.bytes or 0 for one in known if one.here or one.fetching)
+    over = taken + sum(one.bytes or 0 for one in fetch) - policy.high * room.capacity
+    gone = []
+    for one in reversed(outside) if fetch else ():
+        if over <= 0:
+            break
+        gone.append(one.key)
+        over -= one.bytes or 0
+    return tuple(gone)
