@@ -20,7 +20,7 @@ def command(folder: Path, name: str, pace: float = 0.0) -> list[str]:
 
 
 def test_an_interrupted_run_has_the_losses_of_an_uninterrupted_one(tmp_path: Path) -> None:
-    """Told twice by a signal to save and go, it ends with code 75 each time; its curve is the other one's, bit by bit."""
+    """Told twice by a signal to save and go, it ends with code 75 each time; its curve is the other's, bit for bit."""
     subprocess.run(command(tmp_path, "whole"), check=True, capture_output=True, timeout=60)
     codes = []
     for _ in range(2):
