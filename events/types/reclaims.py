@@ -7,6 +7,7 @@ from dataclasses import field
 from events.kinds import event, value
 from events.names import Topic
 from events.types.shared import Amount, At, Count
+from events.types.training import MemberGrant
 
 
 @value
@@ -49,8 +50,9 @@ class ReclaimChanged:
     `state` and `happened` are words of `preemption.core.attempts.states`. `job`, `job_uid`, `run`: the victim;
     `members`: which of its gang (all, unless it shrinks). `shortage`: the model that the cards are for, of
     `shortage_uid`. `shortage_since`: since when it lacks them. `due`: by when they are needed. `deadline`: when this
-    state has lasted long enough; None: for ever. `cards`: ``NODE/CARD``. `manifest`, `step`: of the checkpoint that
-    was proven (-1: none).
+    state has lasted long enough; None: for ever. `cards`: ``NODE/CARD``; `held`: what each of the members held, and
+    where. `manifest`, `step`: of the checkpoint that was proven (-1: none). `shortage` is ``training/NAME`` where a job
+    of higher priority needs the cards, and empty where a person paused, cancelled or deleted the job.
     """
 
     id: str
@@ -62,6 +64,7 @@ class ReclaimChanged:
     shortage_uid: str
     shortage_since: At
     cards: tuple[str, ...]
+    held: tuple[MemberGrant, ...] = ()
     state: str
     since: At
     due: At

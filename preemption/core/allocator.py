@@ -9,15 +9,27 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from events.types.grants import GrantDecided, Placement
 from events.types.replicas import CardsObserved, ReplicasObserved, ReplicaStatus
 from events.units import Instant
 from preemption.core.inventory import Holding, Ledger, Need, Node, need_of
+from preemption.core.lending.policy import LendingCounts
+from preemption.core.lending.shortages import Lent, Scene, Short, Usual, short_of, waits_first
 from preemption.core.rank import Round
 from preemption.core.seat import Seat
 from preemption.core.standing import stand
 from preemption.core.view import AllocatorPolicy, Declared, Memory, ModelView, Wish
+
+if TYPE_CHECKING:
+    from preemption.core.lending.lender import Lender
+
+NOTHING_LENT: Final = Lent()
+
+_ROUNDS_MOST: Final = 8
+"""Times that models are placed again in one decision because a claim ended. What is freed later is placed in the next
+one, which follows at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +43,14 @@ class Snapshot:
 @dataclass(frozen=True, slots=True)
 class GrantPlan:
     """The grants that changed, by model's name; when to decide again though nothing happens; what to remember of the
-    models that were decided; which models are forgotten."""
+    models that were decided; which models are forgotten; what changed for training."""
 
     grants: tuple[GrantDecided, ...]
     again_at: Instant | None
     memories: Mapping[str, Memory]
     gone: tuple[str, ...]
+    lent: Lent = NOTHING_LENT
+    """What changed for training. Records of attempts must be written before any grant of this plan."""
 
 
 def decide(snapshot: Snapshot, policy: AllocatorPolicy, now: Instant) -> GrantPlan:
@@ -66,6 +80,29 @@ class Pool:
         self._dormant: set[str] = set()
         self._timers: list[tuple[Instant, str]] = []
         self._all_again = False
+        self._lender: Lender | None = None
+        self._told: set[str] = set()
+        """Models whose shortage training has to do with."""
+        self._epoch = 0
+        self.counts = LendingCounts()
+        """What happened to training since the start."""
+
+    @property
+    def lender(self) -> Lender:
+        """Who lends cards to training. It is made when it is first asked for: it brings numpy, which takes a fifth of a
+        second and 20 MB that a pool without training keeps."""
+        if self._lender is None:
+            from preemption.core.lending.lender import Lender  # noqa: PLC0415 - as said above
+
+            self._lender = Lender(self._policy.lending, self._ledger, self.counts)
+            self._lender.lead(self._epoch)
+        return self._lender
+
+    def lead(self, epoch: int) -> None:
+        """What is decided from now on is decided under this leadership."""
+        self._epoch = epoch
+        if self._lender is not None:
+            self._lender.lead(epoch)
 
     def set_node(self, seen: CardsObserved) -> None:
         """What a node has."""
@@ -128,12 +165,49 @@ class Pool:
                 self._seats[model].timer = None
                 self._dirty.add(model)
         touched = self._stand_dirty(now)
-        self._shed(touched)
-        touched |= self._place(touched, now)
+        lent = NOTHING_LENT
+        if self._lender is None or self._lender.idle:
+            self._shed(touched)
+            touched |= self._place(touched, now)
+        else:
+            lent = self._lend(self._lender, touched, now)
         grants = [grant for model in sorted(touched) if (grant := self._conclude(model, now)) is not None]
         memories = {model: self._seats[model].memory for model in touched if model in self._seats}
         gone = tuple(sorted(touched - memories.keys()))
-        return GrantPlan(tuple(grants), self._next_timer(), memories, gone)
+        return GrantPlan(tuple(grants), _earlier(self._next_timer(), lent.again_at), memories, gone, lent)
+
+    def _lend(self, lender: Lender, touched: set[str], now: Instant) -> Lent:
+        """Decide with training in the pool: what it frees goes to models first, then what is left is lent."""
+        self._all_again |= lender.begin(now)
+        self._shed(touched)
+        for _ in range(_ROUNDS_MOST):
+            touched |= self._place(touched, now)
+            if not lender.settle(now, self._wants(now)):
+                break
+            self._all_again = True
+        wants = self._wants(now)
+        lender.plan(now, wants, self._scene())
+        told = lender.told(now, wants)
+        for model in self._told | told.keys():
+            if (seat := self._seats.get(model)) is not None:
+                seat.told = told.get(model)
+                touched.add(model)
+        self._told = set(told)
+        return lender.finish(now)
+
+    def _wants(self, now: Instant) -> dict[str, Short]:
+        shorts = (short_of(self._seats[model], now) for model in self._hungry)
+        return {short.name: short for short in shorts if short is not None}
+
+    def _scene(self) -> Scene:
+        first = (waits_first(self._seats[model]) for model in sorted(self._hungry))
+        return Scene(tuple(one for one in first if one is not None), self._usual)
+
+    def _usual(self) -> Usual:
+        seats = self._seats.values()
+        resources = dict.fromkeys(seat.declared.resources for seat in seats if seat.declared is not None)
+        draining = [name for seat in seats for name, grant in seat.named.items() if grant.drain]
+        return Usual(tuple(resources), tuple(sorted(draining)))
 
     def _seat(self, model: str) -> Seat:
         self._dirty.add(model)
@@ -211,7 +285,10 @@ class Pool:
             candidates = hungry | set(self._claimants.values()) if hungry else hungry
         seats = [self._seats[model] for model in sorted(candidates)]
         dormant = [self._seats[model] for model in sorted(self._dormant)]
-        changed = Round(self._ledger, self._claimants, dormant, now).place_all(seats) if seats else set()
+        changed = set[str]()
+        if seats:
+            aside = None if self._lender is None else self._lender.claims
+            changed = Round(self._ledger, self._claimants, dormant, now, aside).place_all(seats)
         self._hungry -= {model for model in changed if not self._seats[model].unplaced}
         return changed
 
@@ -237,6 +314,10 @@ class Pool:
 
     def _is_set(self, instant: Instant, model: str) -> bool:
         return model in self._seats and self._seats[model].timer == instant
+
+
+def _earlier(one: Instant | None, other: Instant | None) -> Instant | None:
+    return min((at for at in (one, other) if at is not None), default=None)
 
 
 def _seen_holding(status: ReplicaStatus) -> Holding:

@@ -101,6 +101,10 @@ class Ledger:
         self._holdings: dict[str, Holding] = {}
         self._elsewhere: dict[str, dict[str, Holding]] = {}  # holdings on nodes that are not known (yet), by node
         self._overcommitted: set[str] = set()
+        self.seen: dict[str, CardsObserved] = {}
+        """Each node as it was told last."""
+        self.version = 0
+        """Counts up with each change."""
 
     @property
     def holdings(self) -> Mapping[str, Holding]:
@@ -109,6 +113,8 @@ class Ledger:
 
     def set_node(self, seen: CardsObserved) -> None:
         """A node is new, or has something else than before. What is held on it stays held."""
+        self.seen[seen.node] = seen
+        self.version += 1
         old = self.nodes.get(seen.node)
         holdings = self._elsewhere.pop(seen.node, {}) if old is None else old.holdings
         cards = tuple(card.id for card in seen.cards)
@@ -129,6 +135,7 @@ class Ledger:
         if self._holdings.get(replica) == holding:
             return
         self.release(replica)
+        self.version += 1
         self._holdings[replica] = holding
         node = self.nodes.get(holding.placement.node)
         if node is None:
@@ -143,6 +150,7 @@ class Ledger:
         holding = self._holdings.pop(replica, None)
         if holding is None:
             return False
+        self.version += 1
         node = self.nodes.get(holding.placement.node)
         if node is None:
             there = self._elsewhere[holding.placement.node]

@@ -8,7 +8,7 @@ the card's order, so the same ledger always gives the same placement.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -47,8 +47,13 @@ def kinds_of(need: Need) -> tuple[Kind, ...]:
 
 def place(ledger: Ledger, need: Need) -> Placement | None:
     """The best place for one replica, or None when it fits nowhere now."""
+    return place_among(ledger.nodes.values(), need)
+
+
+def place_among(nodes: Iterable[Node], need: Need) -> Placement | None:
+    """Likewise, on one of these nodes."""
     best: tuple[tuple[int, int, str], Node] | None = None
-    for node in ledger.nodes.values():
+    for node in nodes:
         if node.free_cpu < need.cpu_milli or node.free_memory < need.memory_bytes or node.whole_cards < need.gpus:
             continue
         left = _left(node, need)
@@ -62,7 +67,7 @@ def lack(ledger: Ledger, need: Need) -> Lack:
     if not ledger.nodes:
         return Lack((), (), ever=False, message="no node has reported what it has yet")
     nodes = [node for _, node in sorted(ledger.nodes.items())]
-    capable = [node for node in nodes if not _never(node, need)]
+    capable = [node for node in nodes if could_hold(node, need)]
     if not capable:
         return Lack((), (), ever=False, message=_never_message(nodes, need))
     missing = [_missing(node, need) for node in capable]
@@ -112,6 +117,11 @@ def _missing(node: Node, need: Need) -> tuple[Kind, ...]:
     short = ((Kind.GPU, _left(node, need) < 0), (Kind.CPU, node.free_cpu < need.cpu_milli),
              (Kind.MEMORY, node.free_memory < need.memory_bytes))  # fmt: skip
     return tuple(kind for kind, lacking in short if lacking)
+
+
+def could_hold(node: Node, need: Need) -> bool:
+    """Whether the node could hold such a replica when empty."""
+    return not _never(node, need)
 
 
 def _never(node: Node, need: Need) -> tuple[Kind, ...]:

@@ -12,8 +12,9 @@ starts back off, claims nothing.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from events.types.grants import Placement
 from events.units import Instant, Seconds
@@ -26,6 +27,19 @@ HAND_OVER = Seconds(1.0)
 place is another's. Many times what a grant takes to reach it."""
 
 Rank = tuple[int, bool, float, int, float, str]
+
+
+class SetAside(Protocol):
+    """Places in the ledger that are set aside, each for one model."""
+
+    def has(self, shortage: str) -> bool:
+        """Whether anything is set aside for this model."""
+
+    def find(self, shortage: str, need: Need) -> Placement | None:
+        """Where a replica of it fits there."""
+
+    def take(self, shortage: str, holdings: Mapping[str, Holding]) -> None:
+        """Its replicas hold this from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +63,8 @@ class Round:
     claimants: dict[Need, str]
     dormant: Sequence[Seat]
     now: Instant
+    set_aside: SetAside | None = None
+    """What training gave up for models; None: training has never been asked."""
     _claims: dict[Kind, Claim] = field(default_factory=dict)
     _changed: set[str] = field(default_factory=set)
     _lacks: dict[Need, Lack] = field(default_factory=dict)
@@ -83,8 +99,10 @@ class Round:
         assert seat.declared is not None
         need = seat.need
         assert need is not None
-        claim = self._claim_before(need, seat.declared.priority)
         seat.waits_for = ""
+        if self._place_by_set_aside(seat, need):
+            return True
+        claim = self._claim_before(need, seat.declared.priority)
         if claim is not None:
             seat.lack = None
             seat.waits_for = f"waits for model {claim.model} of priority {claim.priority}, which lacks the same"
@@ -95,6 +113,20 @@ class Round:
             return False
         name = seat.add(placement)
         self.ledger.hold(name, Holding(placement, need))
+        seat.held |= {name}
+        seat.lack = None
+        return True
+
+    def _place_by_set_aside(self, seat: Seat, need: Need) -> bool:
+        """Whether it has a place where training gave cards up for it; nobody else may have that, so nobody's claim to
+        their kind stands before it."""
+        if self.set_aside is None or not self.set_aside.has(seat.model):
+            return False
+        placement = self.set_aside.find(seat.model, need)
+        if placement is None:
+            return False
+        name = seat.add(placement)
+        self.set_aside.take(seat.model, {name: Holding(placement, need)})
         seat.held |= {name}
         seat.lack = None
         return True

@@ -19,6 +19,15 @@ _OF_THE_MOMENT = frozenset({Reason.TAKES_BACK, Reason.DRAINS_FIRST, Reason.PLACE
 """Reasons that are gone at the next decision; their going is not worth a record."""
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is done about a shortage, for people. Equal `key`: the same, but for the numbers in the words."""
+
+    reason: Reason
+    words: str
+    key: str
+
+
 @dataclass(slots=True)
 class Seat:
     """What is known of one model, and the state of its decision. Owned and changed by the pool."""
@@ -41,6 +50,10 @@ class Seat:
     lack: Lack | None = None
     waits_for: str = ""
     """Why they must wait although there is room: a sentence, or empty."""
+    told: Told | None = None
+    """What is done about its shortage; None: nothing can be."""
+    told_key: str = ""
+    """Of what was recorded last."""
     extra: list[Reason] = field(default_factory=list)
     again_at: Instant | None = None
     timer: Instant | None = None
@@ -146,9 +159,10 @@ class Seat:
             shortage=shortage,
             reasons=tuple(str(reason) for reason in dict.fromkeys(self._reasons())),
         )
-        if says_the_same(self.grant, grant):
+        key = "" if self.told is None or shortage is None else self.told.key
+        if says_the_same(self.grant, grant) and key == self.told_key:
             return None
-        self.grant = grant
+        self.grant, self.told_key = grant, key
         return grant
 
     def _reason(self, reason: Reason) -> None:
@@ -160,6 +174,7 @@ class Seat:
         why = [Reason.WAITS] if self.waits_for else []
         if self.unplaced and self.lack is not None:
             why += [LACKS[kind] for kind in self.lack.kinds] if self.lack.ever else [Reason.FITS_NOWHERE]
+        why += [self.told.reason] if self.told is not None and self.unplaced else []
         return [*self.stand.reasons, *self.extra, *why]
 
     def _shortage(self, declared: Declared, stand: Stand) -> Shortage | None:
@@ -172,7 +187,8 @@ class Seat:
 
     def _why(self, stand: Stand) -> str:
         if self.unplaced:
-            return self.waits_for or ("" if self.lack is None else self.lack.message)
+            why = self.waits_for or ("" if self.lack is None else self.lack.message)
+            return why if self.told is None else f"{why}; {self.told.words}"
         failures = 0 if self.observed is None else self.observed.failures
         retry_at = None if self.observed is None else self.observed.retry_at
         if stand.held_back and retry_at is not None:

@@ -11,6 +11,7 @@ from events.types.models import Override
 from events.types.replicas import FAILED_STARTS, ReplicasObserved
 from events.types.shared import Resources
 from events.units import Instant, Seconds
+from preemption.core.lending.policy import LendingPolicy
 
 
 class Reason(StrEnum):
@@ -47,6 +48,11 @@ class Reason(StrEnum):
     """No node could ever hold it."""
     WAITS = "waits_for_higher_priority"
     """What it needs is lacked by a model of higher priority, which comes first."""
+    TRAINING_YIELDS = "training_yields"
+    """Training jobs were told to checkpoint and give up their cards for it."""
+    NO_VICTIM = "no_training_may_yield"
+    COMING = "waits_for_coming"
+    """Enough will be free soon without anybody having to yield."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,7 @@ class AllocatorPolicy:
 
     unseen_grace: Seconds = Seconds(5.0)
     failed_starts: int = FAILED_STARTS
+    lending: LendingPolicy = field(default_factory=LendingPolicy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,7 @@ def plan_all(scene: Scene, shortages: Sequence[Shortage], policy: ReclaimPolicy,
     for shortage in in_turn(shortages):
         plan = plan_one(scene, shortage, policy, now)
         plans.append(plan)
-        scene = _after(scene, shortage, plan, policy, now)
+        scene = after(scene, shortage, plan, policy, now)
     return plans
 
 
@@ -180,7 +180,7 @@ def _verdicts(
     return tuple(verdicts)
 
 
-def _after(scene: Scene, shortage: Shortage, plan: ReclaimPlan, policy: ReclaimPolicy, now: Instant) -> Scene:
+def after(scene: Scene, shortage: Shortage, plan: ReclaimPlan, policy: ReclaimPolicy, now: Instant) -> Scene:
     """The scene as the next shortage sees it: this one's places are taken, its victims are yielding.
 
     A place that is not free yet is taken all the same: what is free falls below zero until its holder has gone, so the

@@ -1,0 +1,282 @@
+"""Who is started and who must yield, given what is short: the lender's own decision. Looks at the pool as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from events.names import training_key
+from events.types.shared import Resources
+from events.types.training import TrainingGranted
+from events.units import Instant, Seconds
+from preemption.core.gpus.reserve import Reserve
+from preemption.core.gpus.shapes import Spot
+from preemption.core.inventory import Ledger, need_of
+from preemption.core.lending.case import PERSON, Case
+from preemption.core.lending.choosing import drains_of, new_case, planner_job, promise_of, shortage_value, verdicts_of
+from preemption.core.lending.claims import ClaimBook
+from preemption.core.lending.granting import Because, started
+from preemption.core.lending.mirror import Mirror, mix_of
+from preemption.core.lending.planner import Board, Planned, Promised, needless, plan_shortages, retry_at
+from preemption.core.lending.policy import LendingPolicy
+from preemption.core.lending.seat import JobSeat, Want, holdings_of
+from preemption.core.lending.shortages import Hungry, Scene, Short, tell_plan
+from preemption.core.lending.starting import Room, Waiting, place_jobs
+from preemption.core.placement import lack
+from preemption.core.reclaim.values import Job, Outcome
+from preemption.core.seat import Told
+
+
+@dataclass(slots=True)
+class Made:
+    """New cases; attempts that nobody needs any more; jobs that were started; jobs about which there is news."""
+
+    cases: list[Case] = field(default_factory=list)
+    needless: list[str] = field(default_factory=list)
+    started: dict[str, TrainingGranted] = field(default_factory=dict)
+    touched: set[str] = field(default_factory=set)
+
+
+class Decider:
+    """Decides again only when something that it decided from has changed, or at the time that it named."""
+
+    def __init__(self, policy: LendingPolicy, ledger: Ledger, claims: ClaimBook, seats: Mapping[str, JobSeat]) -> None:
+        self.refusals: dict[str, Told] = {}
+        """By model: why nobody yields for it."""
+        self.gangs: dict[str, Short] = {}
+        """Jobs for which others of lower priority may have to yield."""
+        self.changes = 0
+        """Counts up with each change of a declaration."""
+        self.epoch = 0
+        self._policy = policy
+        self._ledger = ledger
+        self._claims = claims
+        self._seats = seats
+        self._mirror = Mirror(ledger)
+        self._decided_from: object = None
+        self._look_at: list[Instant] = []
+        self._drains: dict[str, Instant] = {}
+        self.opened: set[str] = set()
+        """Jobs that have attempts which have not ended."""
+        self._waiting: set[str] = set()
+        self._back_off: dict[str, Instant] = {}
+
+    def decide(self, dirty: set[str], wants: Mapping[str, Short], scene: Scene, now: Instant) -> Made:
+        """What to start, and who must yield. `dirty`: jobs that may have changed since the last time."""
+        made = Made()
+        for name in sorted(dirty | {name for name, at in self._back_off.items() if at <= now}):
+            self._sort(name, made, now)
+        key = (
+            self._ledger.version, self.changes, frozenset(self._waiting), scene.hungry,
+            tuple((one.name, one.uid, one.count, one.priority, one.resources, one.blocked)
+                  for _, one in sorted(wants.items())),
+            tuple((case.id, case.state) for name in self.opened if (case := self._seats[name].governing) is not None),
+        )  # fmt: skip
+        if key != self._decided_from or any(at <= now for at in self._look_at):
+            self._decided_from, self._look_at = key, []
+            if self._waiting or wants or self.gangs:
+                self._decide(wants, scene, made, now)
+        return made
+
+    def again_at(self) -> list[Instant]:
+        """When to decide again though nothing happens."""
+        return [*self._look_at, *self._back_off.values()]
+
+    def _decide(self, wants: Mapping[str, Short], scene: Scene, made: Made, now: Instant) -> None:
+        usual = scene.usual()
+        self._drains = {name: self._drains.get(name, now) for name in usual.drains}
+        seats = [self._seats[name] for name in sorted(self._waiting)]
+        room = self._room(scene.hungry, [*usual.resources, *(seat.job.policy.resources for seat in seats if seat.job)])
+        self._start(seats, room, made, now)
+        self._find_gangs([seat for seat in seats if seat.name not in made.started], now)
+        self._reclaim({**wants, **self.gangs}, room, made, now)
+
+    def asked_by_person(self, seat: JobSeat, want: Want, now: Instant) -> Case:
+        """The attempt that ends a run because a person wants that."""
+        short = Short(
+            name=PERSON, uid="", resources=Resources(), count=0, priority=0, since=now, kinds=frozenset()
+        )  # fmt: skip
+        return new_case(seat, short, (self._policy, self.epoch), now, message=f"{seat.name} was {_PEOPLE[want]}")
+
+    # Who is started.
+
+    def _sort(self, name: str, made: Made, now: Instant) -> None:
+        """Whether a job waits for room, for its next try, or does not want to run."""
+        self._waiting.discard(name)
+        self._back_off.pop(name, None)
+        seat = self._seats.get(name)
+        if seat is None or seat.job is None:
+            return
+        want = seat.want(now)
+        if want is Want.RUN:
+            if seat.governing is None and not seat.alive and (seat.empty or seat.misplaced):
+                self._waiting.add(name)
+                seat.waiting_since = _since(seat, now) if seat.waiting_since is None else seat.waiting_since
+            return
+        retry_at = None if seat.observed is None else seat.observed.retry_at
+        if want is Want.BACKS_OFF and retry_at is not None:
+            self._back_off[name] = Instant(retry_at)
+        else:
+            seat.waiting_since = None
+        seat.fits_since = None
+        if seat.told != (told := ((str(want),), "")):
+            seat.told = told
+            made.touched.add(name)
+
+    def _start(self, seats: Sequence[JobSeat], room: Room, made: Made, now: Instant) -> None:
+        """Start those that have room, and have had it for long enough."""
+        if not seats:
+            return
+        waiting = sorted((self._waiting_job(seat, now) for seat in seats), key=lambda one: _turn(one, now))
+        placed = place_jobs(room, waiting)
+        for one in waiting:
+            seat = one.seat
+            spots = placed.get(seat.name)
+            if spots is None:
+                seat.fits_since = None
+                self._tell(seat, made, *self._why(one, room))
+                continue
+            seat.fits_since = now if seat.fits_since is None else seat.fits_since
+            settles = Seconds(0.0) if one.claimed else self._policy.settles(seat.recent(now))
+            due = Instant(seat.fits_since + settles)
+            if now < due:
+                self._look_at.append(due)
+                self._tell(seat, made, Because.SETTLES, "there is room; it is waited for whether that lasts")
+            else:
+                made.started[seat.name] = self._started(seat, spots, now)
+
+    def _started(self, seat: JobSeat, spots: Sequence[Spot], now: Instant) -> TrainingGranted:
+        assert seat.job is not None
+        grant = started(seat, seat.job, tuple(self._mirror.placement(spot) for spot in spots))
+        self._claims.take(training_key(seat.name), holdings_of(grant.members))
+        seat.waited = Seconds(now - (now if seat.waiting_since is None else seat.waiting_since))
+        seat.waiting_since = seat.fits_since = None
+        seat.started_at, seat.told = now, ((), "")
+        return grant
+
+    def _waiting_job(self, seat: JobSeat, now: Instant) -> Waiting:
+        assert seat.job is not None
+        policy, reclaim = seat.job.policy, self._policy.reclaim
+        waited = now - (now if seat.waiting_since is None else seat.waiting_since)
+        boost = min(reclaim.most_boost, int(waited // reclaim.age_every))
+        claimed = [holding for attempt in self._claims.attempts(training_key(seat.name))
+                   for holding in self._claims.parts(attempt).values()]  # fmt: skip
+        return Waiting(
+            seat=seat, members=policy.members, resources=policy.resources, priority=policy.priority + boost,
+            aged=boost > 0, claimed=tuple(claimed),
+        )  # fmt: skip
+
+    def _room(self, hungry: tuple[Hungry, ...], resources: Iterable[Resources]) -> Room:
+        training = [holding for name, holding in self._ledger.holdings.items() if name.startswith("training/")]
+        for gang in self.gangs:
+            for attempt in self._claims.attempts(gang):
+                training += self._claims.parts(attempt).values()
+        reserve = Reserve(self._policy.reserve_shared, self._policy.reserve_whole)
+        self._mirror.sync()
+        return Room(
+            ledger=self._ledger, mirror=self._mirror, training=training, hungry=hungry, mix=mix_of(resources),
+            reserve=reserve,
+        )  # fmt: skip
+
+    def _why(self, one: Waiting, room: Room) -> tuple[Because, str]:
+        found = lack(self._ledger, need_of(one.resources))
+        if found.kinds or not found.ever:
+            return Because.LACKS, found.message
+        if any(hungry.priority > one.priority for hungry in room.hungry):
+            return Because.BEHIND, "a model that lacks the same comes first"
+        return Because.LACKS, "what is free is not enough for all members, or is reserved for models"
+
+    def _tell(self, seat: JobSeat, made: Made, why: Because, message: str) -> None:
+        if seat.told[0] != (str(why),) or seat.grant is None:
+            made.touched.add(seat.name)
+        seat.told = (str(why),), message
+
+    def _find_gangs(self, waiting: Sequence[JobSeat], now: Instant) -> None:
+        """Waiting jobs for which others of lower priority could yield."""
+        self.gangs = {}
+        lowest = min((seat.priority for seat in self._seats.values() if seat.alive), default=None) if waiting else None
+        for seat in waiting:
+            job = seat.job
+            name = training_key(seat.name)
+            if job is None or (seat.fits_since is not None and not self._claims.attempts(name)):
+                continue
+            if (lowest is None or job.policy.priority <= lowest) and not self._claims.attempts(name):
+                continue
+            self.gangs[name] = Short(
+                name=name, uid=job.uid, resources=job.policy.resources, count=job.policy.members, gang=True,
+                priority=job.policy.priority, since=seat.waiting_since or now, kinds=frozenset(),
+            )  # fmt: skip
+
+    # Who must yield.
+
+    def _reclaim(self, shorts: Mapping[str, Short], room: Room, made: Made, now: Instant) -> None:
+        self.refusals = {name: told for name, told in self.refusals.items() if name in shorts}
+        if not shorts or not any(seat.job is not None and seat.granted for seat in self._seats.values()):
+            self.refusals.clear()
+            return
+        blocked = frozenset(name for name, short in shorts.items() if short.blocked)
+        board = self._board(room, blocked, now)
+        values = [shortage_value(short, self._mirror) for short in shorts.values()]
+        made.needless += needless(board, values)
+        planned = plan_shortages(board, values, self._policy.reclaim, now)
+        for one in planned:
+            self._follow(one, shorts[one.shortage.name], made, now)
+        again = retry_at(planned, now)
+        self._look_at += [] if again is None else [again]
+
+    def _follow(self, one: Planned, short: Short, made: Made, now: Instant) -> None:
+        """The cases that a plan comes to, or why there is none."""
+        plan, name = one.plan, short.name
+        if one.idle:
+            made.needless += [case.id for job in self.opened if (case := self._seats[job].governing) is not None
+                              and case.attempt.shortage == name]  # fmt: skip
+        if plan is None or plan.outcome in (Outcome.RECLAIMS, Outcome.FITS, Outcome.PENDING):
+            self.refusals.pop(name, None)
+        elif (told := tell_plan(plan, now)) is not None:
+            self.refusals[name] = told
+        if plan is None or plan.outcome is not Outcome.RECLAIMS:
+            return
+        verdicts = verdicts_of(plan)
+        message = f"{'job' if short.gang else 'model'} {name.removeprefix('training/')} needs its cards"
+        for victim in plan.victims:
+            how = (self._policy, self.epoch)
+            case = new_case(self._seats[victim.job], short, how, now, message=message)
+            made.cases.append(case.priced(victim.cost, verdicts))
+
+    def _board(self, room: Room, blocked: frozenset[str], now: Instant) -> Board:
+        space = self._mirror.sync()
+        jobs: list[Job] = []
+        promised: list[Promised] = []
+        for _, seat in sorted(self._seats.items()):
+            held = self._mirror.taken(seat.held)
+            if seat.alive and held and (job := planner_job(seat, held, (self._policy, self._mirror), now)) is not None:
+                jobs.append(job)
+            case = seat.governing
+            claimed = () if case is None else self._mirror.taken(self._claims.parts(case.id))
+            if (promise := promise_of(seat, (*held, *claimed), self._policy, now)) is not None:
+                promised.append(promise)
+        return Board(
+            space=space, jobs=tuple(jobs), promised=tuple(promised), mix=room.mix,
+            coming=drains_of(self._drains, self._mirror, self._policy, now), gangs=frozenset(self.gangs),
+            blocked=blocked, for_training=room.seen,
+        )  # fmt: skip
+
+
+_PEOPLE = {
+    Want.PAUSED: "paused", Want.CANCELLED: "cancelled", Want.DELETED: "deleted", Want.REPLACED: "declared anew",
+}  # fmt: skip
+
+
+def _since(seat: JobSeat, now: Instant) -> Instant:
+    """Since when a job waits that was not known to: since it yielded, or, if it never ran, since it was declared."""
+    parked = [case.attempt.since for case in seat.open.values() if not case.governs]
+    if parked:
+        return min(parked)
+    return now if seat.job is None or seat.next_run > 1 else min(now, seat.job.at)
+
+
+def _turn(one: Waiting, now: Instant) -> tuple[int, float, Instant, str]:
+    """Who is started first: the higher priority, raised by age; then who has waited longest; then by name."""
+    seat = one.seat
+    assert seat.job is not None
+    return -one.priority, seat.waiting_since or now, seat.job.at, seat.name

@@ -1,0 +1,197 @@
+"""One training job's seat: what is declared, granted and seen of it, and the attempts to have it yield."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from events.types.grants import Placement
+from events.types.training import Ending, MemberGrant, RunState, TrainingGranted, TrainingObserved
+from events.units import Instant, Seconds
+from preemption.core.inventory import Holding, need_of
+from preemption.core.lending.case import Case
+from preemption.core.reclaim.pricing import HOUR
+from preemption.core.training import TrainingPolicy
+
+YIELDS_KEPT: Final = 64
+"""Instants at which a job had to yield that are remembered: more than an hour of the tightest cool-down in use."""
+
+
+class Want(StrEnum):
+    """What a job should do, and why."""
+
+    RUN = "runs"
+    PAUSED = "paused"
+    CANCELLED = "cancelled"
+    DELETED = "deleted"
+    REPLACED = "declared_anew"
+    """What runs is of a declaration that was deleted; another job has the name now."""
+    FINISHED = "finished"
+    FAILS = "failed_too_often"
+    BACKS_OFF = "starts_back_off"
+
+
+ASKED_BY_PEOPLE: Final = frozenset({Want.PAUSED, Want.CANCELLED, Want.DELETED, Want.REPLACED})
+"""Because of these, a run must checkpoint and end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A declaration of a training job, as it concerns the allocator. `at`: when it was declared so."""
+
+    policy: TrainingPolicy
+    uid: str
+    revision: int
+    at: Instant
+    paused: bool = False
+    cancelled: bool = False
+    deleted: bool = False
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.policy.job
+
+
+@dataclass(slots=True)
+class JobSeat:
+    """What is known of one job, and what is decided for it. Owned and changed by `Lender`."""
+
+    name: str
+    job: Job | None = None
+    grant: TrainingGranted | None = None
+    observed: TrainingObserved | None = None
+    open: dict[str, Case] = field(default_factory=dict)
+    """Its attempts that have not ended, by id. One governs its run; others wait for the job to come back."""
+    yielded: tuple[Instant, ...] = ()
+    """When it had to yield for a shortage, within the last hour."""
+    waiting_since: Instant | None = None
+    waited: Seconds = Seconds(0.0)
+    """How long it waited for its present run."""
+    started_at: Instant | None = None
+    """When its present run was granted by us."""
+    fits_since: Instant | None = None
+    """Since when it could have been started; None: it cannot be now."""
+    misplaced: bool = False
+    """Whether its run's node or cards are not there any more."""
+    held: frozenset[str] = frozenset()
+    told: tuple[tuple[str, ...], str] = ((), "")
+    """Reasons and message of a job that waits."""
+    last_attempt: str = ""
+    tried: dict[str, int] = field(default_factory=dict)
+    """By attempt: the run that was to bring the job back from it."""
+    progress_at: float = 0.0
+    """The newest progress of a save that counted already."""
+
+    @property
+    def run(self) -> int:
+        """The newest run that was granted; 0: none."""
+        return 0 if self.grant is None else self.grant.run
+
+    @property
+    def next_run(self) -> int:
+        """The number of the next one."""
+        return 1 + max(self.run, 0 if self.observed is None else self.observed.run)
+
+    @property
+    def seen(self) -> TrainingObserved | None:
+        """What is seen of the run that was granted last; None: nothing yet."""
+        return self.observed if self.observed is not None and self.observed.run == self.run else None
+
+    @property
+    def granted(self) -> tuple[MemberGrant, ...]:
+        """The members that may run now."""
+        return () if self.grant is None else self.grant.members
+
+    @property
+    def alive(self) -> bool:
+        """Whether a run may be running, as far as we know."""
+        return bool(self.granted) and (self.seen is None or self.seen.state is not RunState.ENDED)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing of any run holds cards any more."""
+        return not self.occupied()
+
+    @property
+    def priority(self) -> int:
+        """As declared."""
+        return 0 if self.job is None else self.job.policy.priority
+
+    def occupied(self) -> dict[str, Holding]:
+        """What its runs hold, by name in the ledger: all that is granted until it is seen empty, and all that is seen
+        and not seen empty."""
+        held: dict[str, Holding] = {}
+        if self.observed is not None and self.observed.empty_at is None:
+            for status in self.observed.members:
+                placement = Placement(node=status.node, gpus=status.gpus)
+                held[holding_name(status.member)] = Holding(placement, need_of(status.resources))
+        if self.seen is None or self.seen.empty_at is None:
+            held |= holdings_of(self.granted)
+        return held
+
+    def want(self, now: Instant) -> Want:
+        """What it should do by itself."""
+        job = self.job
+        assert job is not None
+        seen = self.observed if self.observed is not None and self.observed.uid == job.uid else None
+        rules = (
+            (job.deleted, Want.DELETED),
+            (bool(self.granted) and self.grant is not None and self.grant.uid != job.uid, Want.REPLACED),
+            (seen is not None and seen.ending is Ending.FINISHED, Want.FINISHED),
+            (job.cancelled, Want.CANCELLED),
+            (job.paused, Want.PAUSED),
+        )
+        asked = next((want for broken, want in rules if broken), None)
+        if asked is not None or seen is None or not seen.failures:
+            return asked or Want.RUN
+        if seen.failures >= job.policy.max_failures:
+            return Want.FAILS
+        return Want.BACKS_OFF if seen.retry_at is not None and seen.retry_at > now else Want.RUN
+
+    def recent(self, now: Instant) -> int:
+        """How often it had to yield within the last hour; older times are forgotten."""
+        self.yielded = tuple(at for at in self.yielded if now - at < HOUR)[-YIELDS_KEPT:]
+        return len(self.yielded)
+
+    @property
+    def governing(self) -> Case | None:
+        """The attempt that its present run follows."""
+        able = [case for case in self.open.values() if case.governs]
+        return max(able, key=lambda case: (case.run, case.attempt.since), default=None)
+
+    @property
+    def given_up(self) -> bool:
+        """Whether an attempt is over with its present run, whatever is still seen of it."""
+        return any(case.run == self.run and not case.governs for case in self.open.values())
+
+    def observe(self, seen: TrainingObserved) -> bool:
+        """Take what the adapter says, unless it is older than what is known: an ended run does not come back."""
+        known = self.observed
+        if known is not None and known.uid == seen.uid and _rank(seen) < _rank(known):
+            return False
+        self.observed = seen
+        return True
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing more to know or to do."""
+        if self.open or self.granted or not self.empty:
+            return False
+        return self.job is None or self.job.deleted
+
+
+def holding_name(member: str) -> str:
+    """A member's name in the ledger. (A replica's name has no slash.)"""
+    return f"training/{member}"
+
+
+def holdings_of(members: tuple[MemberGrant, ...]) -> Mapping[str, Holding]:
+    """What granted members hold, by name in the ledger."""
+    return {holding_name(one.member): Holding(one.placement, need_of(one.resources)) for one in members}
+
+
+def _rank(seen: TrainingObserved) -> tuple[int, bool, bool]:
+    return seen.run, seen.state is RunState.ENDED, seen.empty_at is not None

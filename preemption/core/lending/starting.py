@@ -1,0 +1,108 @@
+"""Which waiting jobs are started, and where: whole gangs, by the policy of fragmentation, out of what training may
+take.
+
+Training takes neither what is reserved, nor claims (which are not free in the ledger), nor any place on a node that a
+waiting model of higher priority could have. Who is first in order and finds no room does not stop those behind, until
+it has waited so long that its age counts: then the nodes that could hold it are left to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from events.types.shared import Resources
+from preemption.core.gpus.choosing import Chooser, Policy
+from preemption.core.gpus.gang import place_gang
+from preemption.core.gpus.mix import Mix
+from preemption.core.gpus.reserve import Reserve, for_training
+from preemption.core.gpus.shapes import Spot
+from preemption.core.gpus.space import Space
+from preemption.core.inventory import Holding, Ledger, Need, need_of
+from preemption.core.lending.mirror import Mirror, task_of_need
+from preemption.core.lending.seat import JobSeat
+from preemption.core.lending.shortages import Hungry
+from preemption.core.placement import could_hold, kinds_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A job that waits to be started. `aged`: it has waited so long that its place is kept free. `claimed`: what is set
+    aside for it, which it alone may take."""
+
+    seat: JobSeat
+    members: int
+    resources: Resources
+    priority: int
+    aged: bool
+    claimed: tuple[Holding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What jobs are placed in. `training`: what training holds now."""
+
+    ledger: Ledger
+    mirror: Mirror
+    training: Sequence[Holding]
+    hungry: Sequence[Hungry]
+    mix: Mix
+    reserve: Reserve
+
+    def seen(self, space: Space) -> Space:
+        """What training may see of a space: not what is reserved."""
+        return for_training(space, self.mirror.by_card(self.training), self.mirror.partial(), self.reserve)
+
+
+def place_jobs(room: Room, waiting: Sequence[Waiting]) -> dict[str, tuple[Spot, ...]]:
+    """Places for the members of each job that has room, by job, in the order of `waiting`. A place is one job's only,
+    also where that one is not started yet."""
+    view = room.seen(room.mirror.sync())
+    withheld = list(room.hungry)
+    placed: dict[str, tuple[Spot, ...]] = {}
+    for one in waiting:
+        spots = _place(room, view, one, withheld)
+        if spots is not None:
+            placed[one.seat.name] = spots
+        elif one.aged:
+            need = need_of(one.resources)
+            withheld.append(Hungry(need, one.priority + 1, frozenset(kinds_of(need))))  # before its equals behind it
+    return placed
+
+
+def _place(room: Room, view: Space, one: Waiting, withheld: Sequence[Hungry]) -> tuple[Spot, ...] | None:
+    """Places for one job, taken in `view`; None, and nothing taken, when there are none."""
+    held = [found for holding in one.claimed if (found := room.mirror.held(holding)) is not None]
+    for part in held:
+        view.give(part.task, part.spot)
+    need = need_of(one.resources)
+    trial = _without(view, room.ledger, need, [other for other in withheld if other.priority > one.priority])
+    task = task_of_need(need)
+    spots = None
+    if int(trial.room(task).sum()) >= one.members:
+        spots = place_gang(Chooser(trial, Policy.RELUME, room.mix), [task] * one.members)
+    for spot in spots or ():
+        view.take(task, spot)
+    if spots is None:
+        for part in held:
+            view.take(part.task, part.spot)
+    return spots
+
+
+def _without(view: Space, ledger: Ledger, need: Need, lacked: Sequence[Hungry]) -> Space:
+    """A copy of the view in which the nodes that could hold one of these are full, for who takes of what they lack."""
+    trial, takes = view.copy(), frozenset(kinds_of(need))
+    for other in lacked:
+        if not takes & other.kinds:
+            continue
+        rows = [row for row, spec in enumerate(view.nodes)
+                if spec.name in ledger.nodes and could_hold(ledger.nodes[spec.name], other.need)]  # fmt: skip
+        if rows:
+            full = np.array(rows, dtype=np.int64)
+            trial.cpu[full] = np.minimum(trial.cpu[full], -1)
+            trial.memory[full] = np.minimum(trial.memory[full], -1)
+            trial.free[full] = 0
+            trial.version[full] += 1
+    return trial
