@@ -24,6 +24,8 @@ from deploy.api.gpushapes import (
     PlannedVictim,
 )
 from deploy.api.problem import refuse
+from deploy.api.reclaim_status import OF_JOB
+from deploy.api.training_board import TrainingBoard
 from deploy.spec.load import load_bytes
 from deploy.spec.model import Model
 from events.clock import Clock
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 MILLI: Final = 1000
 
 Held = tuple[str, str, Placement, Resources]
-"""A replica, its model, where it is, and what it takes."""
+"""A replica or a member of a training job, its model or ``training/JOB``, where it is, and what it takes."""
 
 MOST_ASKED: Final = 500
 """Replicas of one question: as many as a model may have."""
@@ -48,8 +50,9 @@ class Gpus:
     """The operations about GPUs. What they need of numpy is imported when they are first asked: it takes a fifth of a
     second and 20 MB that a relume without such questions keeps."""
 
-    def __init__(self, board: Board, clock: Clock) -> None:
+    def __init__(self, board: Board, training: TrainingBoard, clock: Clock) -> None:
         self._board = board
+        self._training = training
         self._clock = clock
 
     async def gpus(self, request: web.Request) -> GpuInventory:
@@ -80,12 +83,18 @@ class Gpus:
         return await asyncio.to_thread(work)
 
     def _held(self) -> list[Held]:
-        """Everything that is granted."""
-        return [
+        """Everything that is granted, to models and to training jobs."""
+        replicas = [
             (replica.replica, model, replica.placement, replica.resources)
             for model, grant in sorted(self._board.grants().items())
             for replica in grant.replicas
         ]
+        members = [
+            (member.member, OF_JOB + job, member.placement, member.resources)
+            for job, granted in sorted(self._training.grants().items())
+            for member in granted.members
+        ]
+        return replicas + members
 
     def _typical(self) -> list[Resources]:
         """What the models that are short need: they come next."""

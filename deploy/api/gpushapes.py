@@ -6,7 +6,7 @@ from deploy.api.shapes import Shape
 
 
 class GpuHolder(Shape):
-    """A replica that has a card, or a part of one."""
+    """A replica or a member of a training job (then `model` is ``training/JOB``) that has a card, or a part of one."""
 
     replica: str
     model: str

@@ -82,6 +82,10 @@ _GAUGES: Final = (
 )  # fmt: skip
 
 
+Families = Callable[[], Iterable[Metric]]
+"""Gives whole metrics, which nothing changes any more."""
+
+
 class Exposition:
     """All metrics of this process."""
 
@@ -91,10 +95,15 @@ class Exposition:
         self._traffic = traffic
         self._clock = clock
         self._sources: list[Readings] = []
+        self._families: list[Families] = []
 
     def add_source(self, source: Readings) -> None:
         """Numbers that no event tells."""
         self._sources.append(source)
+
+    def add_families(self, families: Families) -> None:
+        """Whole metrics of others."""
+        self._families.append(families)
 
     async def text(self) -> bytes:
         """The exposition now. What changes is read on the loop; the text, megabytes with many models, in a thread."""
@@ -103,7 +112,8 @@ class Exposition:
             states[item.status.state.value] += 1
             _add_status(rows.setdefault(labels.of(item.metadata.name), _Sums()), item.status)
         readings = [reading for source in self._sources for reading in source.read()]
-        scrape = _Scrape(self._tallies.copy(), labels, rows, states, self._board.replicas(), readings)
+        more = [metric for families in self._families for metric in families()]
+        scrape = _Scrape(self._tallies.copy(), labels, rows, states, self._board.replicas(), readings, more)
         return await asyncio.to_thread(scrape.text)
 
 
@@ -117,6 +127,7 @@ class _Scrape(Collector):
     states: Mapping[str, int]
     replicas: Sequence[tuple[str, ReplicaStatus]]
     readings: Sequence[Reading]
+    more: Sequence[Metric]
 
     def text(self) -> bytes:
         """The exposition, in a registry of its own: what was deleted is not there any more."""
@@ -137,6 +148,7 @@ class _Scrape(Collector):
         yield from self._decisions()
         yield from self._log()
         yield from _readings(self.readings)
+        yield from self.more
 
     def _gauges(self) -> Iterator[Metric]:
         for metric, text, label, key in _GAUGES:

@@ -71,7 +71,11 @@ class Models:
         return self._item(request.match_info["name"])
 
     async def apply_models(self, request: web.Request) -> ApplyResult:
-        """Declare the documents of the body."""
+        """The older name of `apply`."""
+        return await self.apply(request)
+
+    async def apply(self, request: web.Request) -> ApplyResult:
+        """Declare the documents of the body, of any kind."""
         queries.check_known(request, ("dryRun",))
         dry_run = queries.flag(request, "dryRun")
         return await self._declarations.apply_text(await request.read(), dry_run=dry_run)

@@ -13,7 +13,8 @@ from typing import Any, Final
 from pydantic.json_schema import models_json_schema
 from ruamel.yaml import YAML
 
-from deploy.api.routes import CLOUDEVENT, CLOUDEVENTS, JSON, NDJSON, ROUTES, SSE, Answer, Body, Parameter, Route
+from deploy.api.route import CLOUDEVENT, CLOUDEVENTS, JSON, NDJSON, SSE, Answer, Body, Parameter, Route
+from deploy.api.routes import ROUTES
 from deploy.api.shapes import Problem, Shape
 from deploy.generated import ROOT, write_or_check
 
@@ -52,9 +53,9 @@ def document() -> dict[str, Any]:
         "info": {
             "title": "relume admin API", "version": "v1alpha1",
             "description": (
-                "Models, replicas, events and decisions of a running relume. The port listens on loopback only, unless "
-                "a bearer token or client certificates are configured. Errors are problem details (RFC 9457). Add "
-                "freely; what is here stays."
+                "Models, replicas, training jobs, events and decisions of a running relume. The port listens on "
+                "loopback only, unless a bearer token or client certificates are configured. Errors are problem "
+                "details (RFC 9457). Add freely; what is here stays."
             ),
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
@@ -140,7 +141,10 @@ def _body_schema(body: Body, kind: str) -> dict[str, Any]:
         return {"type": "array", "items": event}
     if CLOUDEVENT in body.content_types:
         return event if kind == CLOUDEVENT else {"anyOf": [event, {"type": "array", "items": event}]}
-    return {"type": "object" if kind == JSON else "string", "description": "See docs/reference/model.schema.json."}
+    return {
+        "type": "object" if kind == JSON else "string",
+        "description": "See docs/reference/model.schema.json and training.schema.json.",
+    }
 
 
 def _ref(shape: type[Shape]) -> dict[str, Any]:

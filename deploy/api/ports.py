@@ -40,6 +40,16 @@ class ReplicaLogs(Protocol):
         """The last `lines` lines and then each new one, until the replica ends or the iterator is closed."""
 
 
+class TrainingLogs(Protocol):
+    """The output of members of training jobs (``JOB-INDEX``), of all their runs that are kept."""
+
+    async def tail(self, member: str, lines: int) -> Sequence[str] | None:
+        """The last `lines` lines, oldest first, without line ends; None for an unknown member."""
+
+    def follow(self, member: str, lines: int) -> AsyncIterator[str]:
+        """The last `lines` lines and then each new one, until the member ends or the iterator is closed."""
+
+
 class Explainer(Protocol):
     """Why the autoscaler decided as it did."""
 

@@ -10,7 +10,8 @@ import orjson
 from aiohttp import web
 
 from deploy.api import metrics, queries
-from deploy.api.board import Board, ModelBoard, items_in_breaths
+from deploy.api.board import ModelBoard, items_in_breaths
+from deploy.api.changing import Boards
 from deploy.api.metrics import Exposition
 from deploy.api.openapi import document
 from deploy.api.ports import Readiness, Traffic
@@ -19,6 +20,7 @@ from events.clock import Clock
 from events.types.grants import ReplicaGrant
 from events.types.replicas import CardsObserved
 from events.types.requests import RequestWindow
+from events.types.training import MemberGrant
 from events.units import Instant, format_instant
 from runtime.core.sketch import merged, quantile
 
@@ -30,9 +32,10 @@ class Process:
     """Health, readiness, metrics, OpenAPI, top."""
 
     def __init__(
-        self, board: Board, traffic: Traffic, clock: Clock, exposition: Exposition, readiness: Readiness
+        self, boards: Boards, traffic: Traffic, clock: Clock, exposition: Exposition, readiness: Readiness
     ) -> None:
-        self._board = board
+        self._board = boards.models
+        self._training = boards.training
         self._traffic = traffic
         self._clock = clock
         self._exposition = exposition
@@ -66,7 +69,10 @@ class Process:
             entry = self._board.entry(item.metadata.name)
             if entry is not None:
                 rows.append(_row(item, entry, now))
-        granted = [replica for grant in self._board.grants().values() for replica in grant.replicas]
+        granted: list[ReplicaGrant | MemberGrant] = [
+            *(replica for grant in self._board.grants().values() for replica in grant.replicas),
+            *(member for job in self._training.grants().values() for member in job.members),
+        ]
         nodes = [
             _node(node, [one for one in granted if one.placement.node == node.node]) for node in self._board.nodes()
         ]
@@ -99,7 +105,7 @@ def _rate(
     return round(sum(count(one) / max(one.ended_at - one.started_at, 0.001) for one in fresh), 3)
 
 
-def _node(node: CardsObserved, granted: Sequence[ReplicaGrant]) -> NodeRow:
+def _node(node: CardsObserved, granted: Sequence[ReplicaGrant | MemberGrant]) -> NodeRow:
     return NodeRow(
         node=node.node, cpu=node.cpu, cpu_granted=round(sum(one.resources.cpu for one in granted), 3),
         memory_bytes=node.memory_bytes, memory_granted_bytes=sum(one.resources.memory_bytes for one in granted),

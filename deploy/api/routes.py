@@ -2,80 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-from pydantic import JsonValue
-
 from deploy.api import gpushapes, shapes
-from deploy.api.shapes import Shape
+from deploy.api.route import (
+    BAD,
+    CLOUDEVENT,
+    CLOUDEVENTS,
+    FOLLOW,
+    JSON,
+    LIMIT,
+    NDJSON,
+    REFUSED,
+    SSE,
+    STRING,
+    TAIL,
+    TEXT,
+    UNAVAILABLE,
+    UNKNOWN,
+    YAML,
+    Answer,
+    Body,
+    Parameter,
+    Route,
+)
+from deploy.api.training_routes import TRAINING_ROUTES
 
-JSON: Final = "application/json"
-NDJSON: Final = "application/x-ndjson"
-SSE: Final = "text/event-stream"
-TEXT: Final = "text/plain"
-CLOUDEVENT: Final = "application/cloudevents+json"
-CLOUDEVENTS: Final = "application/cloudevents-batch+json"
-YAML: Final = "application/yaml"
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """A part of the path (then `required`) or of the query; `schema` is JSON Schema."""
-
-    name: str
-    text: str
-    schema: dict[str, JsonValue]
-    required: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a status means; `shape` None: plain text or a stream of `content_type`."""
-
-    status: int
-    text: str
-    shape: type[Shape] | None = None
-    content_type: str = JSON
-
-
-@dataclass(frozen=True, slots=True)
-class Body:
-    """What a write carries: `shape`, or documents or events in any of `content_types`."""
-
-    text: str
-    content_types: tuple[str, ...]
-    shape: type[Shape] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """One operation; `operation` is also the name of the method that serves it."""
-
-    method: str
-    path: str
-    operation: str
-    summary: str
-    answers: tuple[Answer, ...]
-    parameters: tuple[Parameter, ...] = ()
-    body: Body | None = None
-    stream: bool = False
-
-
-_STRING: Final[dict[str, JsonValue]] = {"type": "string"}
-_MODEL = Parameter("name", "Name of a model.", _STRING, required=True)
-_REPLICA = Parameter("name", "Name of a replica.", _STRING, required=True)
-_OF_MODEL = Parameter("model", "Only this model's.", _STRING)
-_LIMIT = Parameter(
-    "limit", "At most so many.", {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100}
-)  # fmt: skip
+_MODEL = Parameter("name", "Name of a model.", STRING, required=True)
+_REPLICA = Parameter("name", "Name of a replica.", STRING, required=True)
+_OF_MODEL = Parameter("model", "Only this model's.", STRING)
 _FIRST = Parameter("limit", "The first so many; absent: all.", {"type": "integer", "minimum": 1})
-_FOLLOW = Parameter("follow", "Go on with what comes.", {"type": "boolean", "default": False})
 _DRY_RUN = Parameter("dryRun", "Say what would happen and write nothing.", {"type": "boolean", "default": False})
 
 _EVENT_FILTERS = (
     Parameter(
-        "topic", "Only these topics, such as relume.decisions; may be repeated.", {"type": "array", "items": _STRING}
+        "topic", "Only these topics, such as relume.decisions; may be repeated.", {"type": "array", "items": STRING}
     ),
     _OF_MODEL,
     Parameter(
@@ -83,11 +44,6 @@ _EVENT_FILTERS = (
         {"type": "string", "examples": ["beginning", "now", "2026-11-29T18:53:42Z"]},
     ),
 )  # fmt: skip
-
-_REFUSED = Answer(422, "The documents are wrong, field by field.", shapes.Problem)
-_UNKNOWN = Answer(404, "There is none of that name.", shapes.Problem)
-_BAD = Answer(400, "A parameter or the body cannot be read.", shapes.Problem)
-_UNAVAILABLE = Answer(503, "The event log cannot be used now, or too many streams are open.", shapes.Problem)
 
 ROUTES: Final = (
     Route("GET", "/healthz", "healthz", "Whether the process lives.", (Answer(200, "It does.", shapes.Health),)),
@@ -104,38 +60,46 @@ ROUTES: Final = (
         (Answer(200, "OpenAPI 3.1.", content_type=JSON),),
     ),
     Route(
+        "POST", "/v1alpha1/apply", "apply", "Declare models and training jobs: all documents or none.",
+        (Answer(200, "What became of each document.", shapes.ApplyResult), BAD, REFUSED,
+         Answer(409, "An alias belongs to another model.", shapes.Problem),
+         Answer(413, "The body is too large.", shapes.Problem), UNAVAILABLE),
+        parameters=(_DRY_RUN,),
+        body=Body("One or more documents, as `relume apply -f` takes them.", (YAML, JSON)),
+    ),
+    Route(
         "GET", "/v1alpha1/models", "list_models", "Declared models with their status.",
         (Answer(200, "The models, by name.", shapes.ModelList),),
     ),
     Route(
-        "POST", "/v1alpha1/models", "apply_models", "Declare models: all documents or none.",
-        (Answer(200, "What became of each document.", shapes.ApplyResult), _BAD, _REFUSED,
+        "POST", "/v1alpha1/models", "apply_models", "As apply; for programs that know of models only.",
+        (Answer(200, "What became of each document.", shapes.ApplyResult), BAD, REFUSED,
          Answer(409, "An alias belongs to another model.", shapes.Problem),
-         Answer(413, "The body is too large.", shapes.Problem), _UNAVAILABLE),
+         Answer(413, "The body is too large.", shapes.Problem), UNAVAILABLE),
         parameters=(_DRY_RUN,),
         body=Body("One or more documents, as `relume apply -f` takes them.", (YAML, JSON)),
     ),
     Route(
         "GET", "/v1alpha1/models/{name}", "get_model", "One model, by name or alias.",
-        (Answer(200, "The model.", shapes.ModelItem), _UNKNOWN), parameters=(_MODEL,),
+        (Answer(200, "The model.", shapes.ModelItem), UNKNOWN), parameters=(_MODEL,),
     ),
     Route(
         "DELETE", "/v1alpha1/models/{name}", "delete_model", "Declare a model no longer; its replicas drain.",
-        (Answer(200, "It is deleted.", shapes.Deleted), _UNKNOWN, _UNAVAILABLE), parameters=(_MODEL,),
+        (Answer(200, "It is deleted.", shapes.Deleted), UNKNOWN, UNAVAILABLE), parameters=(_MODEL,),
     ),
     Route(
         "PUT", "/v1alpha1/models/{name}/scale", "scale_model", "A person's number of replicas for a while.",
-        (Answer(200, "The model, with its override.", shapes.ModelItem), _BAD, _UNKNOWN, _REFUSED, _UNAVAILABLE),
+        (Answer(200, "The model, with its override.", shapes.ModelItem), BAD, UNKNOWN, REFUSED, UNAVAILABLE),
         parameters=(_MODEL,), body=Body("How many, and for how long.", (JSON,), shapes.ScaleBody),
     ),
     Route(
         "DELETE", "/v1alpha1/models/{name}/scale", "unscale_model", "Let the autoscaler decide again.",
-        (Answer(200, "The model, without an override.", shapes.ModelItem), _UNKNOWN, _UNAVAILABLE),
+        (Answer(200, "The model, without an override.", shapes.ModelItem), UNKNOWN, UNAVAILABLE),
         parameters=(_MODEL,),
     ),
     Route(
         "GET", "/v1alpha1/models/{name}/explain", "explain_model", "Why the last decision was taken.",
-        (Answer(200, "In sentences and in numbers.", shapes.ExplainResult), _UNKNOWN), parameters=(_MODEL,),
+        (Answer(200, "In sentences and in numbers.", shapes.ExplainResult), UNKNOWN), parameters=(_MODEL,),
     ),
     Route(
         "GET", "/v1alpha1/replicas", "list_replicas", "Replicas that exist.",
@@ -143,48 +107,47 @@ ROUTES: Final = (
     ),
     Route(
         "GET", "/v1alpha1/replicas/{name}/logs", "replica_logs", "What a replica wrote.",
-        (Answer(200, "Lines of text.", content_type=TEXT), _BAD, _UNKNOWN, _UNAVAILABLE),
+        (Answer(200, "Lines of text.", content_type=TEXT), BAD, UNKNOWN, UNAVAILABLE),
         parameters=(
             _REPLICA,
-            Parameter("tail", "The last so many lines.",
-                      {"type": "integer", "minimum": 0, "maximum": 10_000, "default": 100}),
-            _FOLLOW,
+            TAIL,
+            FOLLOW,
         ),
         stream=True,
     ),
     Route(
         "GET", "/v1alpha1/events", "list_events", "Events of the log as CloudEvents, one JSON object a line.",
-        (Answer(200, "CloudEvents.", content_type=NDJSON), _BAD, _UNAVAILABLE),
-        parameters=(*_EVENT_FILTERS, _FIRST, _FOLLOW),
+        (Answer(200, "CloudEvents.", content_type=NDJSON), BAD, UNAVAILABLE),
+        parameters=(*_EVENT_FILTERS, _FIRST, FOLLOW),
         stream=True,
     ),
     Route(
         "GET", "/v1alpha1/events/stream", "stream_events",
         "Events of the log as server-sent events. A reader that comes back with Last-Event-ID goes on there.",
-        (Answer(200, "Server-sent events; `data` is a CloudEvent.", content_type=SSE), _BAD, _UNAVAILABLE),
+        (Answer(200, "Server-sent events; `data` is a CloudEvent.", content_type=SSE), BAD, UNAVAILABLE),
         parameters=_EVENT_FILTERS, stream=True,
     ),
     Route(
         "POST", "/v1alpha1/events", "append_events", "Tell what happened elsewhere: demand, backlogs, signals.",
-        (Answer(200, "They stand in the log.", shapes.Accepted), _BAD,
-         Answer(403, "Events of this type have one writer, and it is not you.", shapes.Problem), _UNAVAILABLE),
+        (Answer(200, "They stand in the log.", shapes.Accepted), BAD,
+         Answer(403, "Events of this type have one writer, and it is not you.", shapes.Problem), UNAVAILABLE),
         body=Body("One CloudEvent in structured mode, or a batch.", (CLOUDEVENT, CLOUDEVENTS, JSON)),
     ),
     Route(
         "GET", "/v1alpha1/decisions", "list_decisions", "Recorded decisions, newest first.",
-        (Answer(200, "The decisions.", shapes.DecisionList), _BAD), parameters=(_OF_MODEL, _LIMIT),
+        (Answer(200, "The decisions.", shapes.DecisionList), BAD), parameters=(_OF_MODEL, LIMIT),
     ),
     Route(
         "GET", "/v1alpha1/dead-letters", "list_dead_letters", "Events that could not be read, newest first.",
-        (Answer(200, "The dead letters.", shapes.DeadLetterList), _BAD), parameters=(_LIMIT,),
+        (Answer(200, "The dead letters.", shapes.DeadLetterList), BAD), parameters=(LIMIT,),
     ),
     Route(
         "GET", "/v1alpha1/gpus", "gpus", "Cards, who holds them, what is free, and how fragmented that is.",
-        (Answer(200, "The inventory.", gpushapes.GpuInventory), _BAD),
+        (Answer(200, "The inventory.", gpushapes.GpuInventory), BAD),
     ),
     Route(
         "POST", "/v1alpha1/plan", "plan_models", "What would become of models if they were applied. Nothing is done.",
-        (Answer(200, "One answer a document.", gpushapes.PlannedModels), _BAD, _REFUSED,
+        (Answer(200, "One answer a document.", gpushapes.PlannedModels), BAD, REFUSED,
          Answer(413, "The body is too large.", shapes.Problem)),
         parameters=(
             Parameter("replicas", "How many replicas more.",
@@ -196,5 +159,6 @@ ROUTES: Final = (
         "GET", "/v1alpha1/top", "top", "The load of every model and node, now.",
         (Answer(200, "The load.", shapes.Top),),
     ),
+    *TRAINING_ROUTES,
 )  # fmt: skip
 """Every operation of the admin API."""

@@ -7,7 +7,7 @@ import logging
 import ssl
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiohttp import web
 
@@ -18,17 +18,19 @@ from deploy.api.following import Streams
 from deploy.api.gpus import Gpus
 from deploy.api.guard import STREAMS, middlewares
 from deploy.api.lag import LoopLag
-from deploy.api.logs import Logs
+from deploy.api.logs import Logs, NoTrainingLogs
 from deploy.api.metrics import Exposition
 from deploy.api.models import Decisions, Models, Replicas
-from deploy.api.ports import Explainer, Readiness, Readings, ReplicaLogs, Traffic
+from deploy.api.ports import Explainer, Readiness, Readings, ReplicaLogs, Traffic, TrainingLogs
 from deploy.api.process import Process
 from deploy.api.routes import ROUTES
 from deploy.api.settings import AdminSettings
 from deploy.api.shapes import Shape
 from deploy.api.tallies import Tallies
 from deploy.api.telling import Events
+from deploy.api.training import Reclaims, Training
 from deploy.api.training_board import TrainingBoard
+from deploy.api.training_tallies import TrainingFamilies, TrainingTallies
 from events.clock import Clock
 from events.fence import Owners
 from events.following import Follower
@@ -54,6 +56,7 @@ class AdminParts:
     explainer: Explainer
     readiness: Readiness
     readings: Sequence[Readings] = ()
+    training_logs: TrainingLogs = field(default_factory=NoTrainingLogs)
 
 
 class AdminServer:
@@ -72,10 +75,12 @@ class AdminServer:
         self.tallies = Tallies()
         self.board = Board(objectives=self.tallies.objectives)
         self.training = TrainingBoard()
+        self.training_tallies = TrainingTallies()
         writer = EventWriter(f"relume/admin/{uuid.uuid4().hex[:12]}", parts.clock)  # there may be several
         self.declarations = Declarations(parts.log, Boards(self.board, self.training), writer, self._caught_up)
         self._streams = Streams(settings)
         self._exposition = Exposition(self.board, self.tallies, parts.traffic, parts.clock)
+        self._exposition.add_families(TrainingFamilies(self.training, self.training_tallies, parts.clock).families)
         for source in (self._lag, *parts.readings):
             self._exposition.add_source(source)
 
@@ -145,11 +150,13 @@ class AdminServer:
         groups = (
             Models(self.board, self.declarations, parts.traffic, parts.clock),
             Replicas(self.board),
-            Gpus(self.board, parts.clock),
+            Gpus(self.board, self.training, parts.clock),
             Decisions(parts.log, self.board, parts.explainer, parts.clock),
             Events(parts.log, parts.clock, self._streams),
-            Logs(parts.logs, self.board, self._streams),
-            Process(self.board, parts.traffic, parts.clock, self._exposition, self),
+            Logs(parts.logs, parts.training_logs, Boards(self.board, self.training), self._streams),
+            Training(self.training, self.declarations, parts.clock),
+            Reclaims(self.training, parts.clock),
+            Process(Boards(self.board, self.training), parts.traffic, parts.clock, self._exposition, self),
         )
         return {
             route.operation: next(
@@ -178,12 +185,14 @@ class AdminServer:
                 continue
             self.board.apply(record.envelope, record.position.offset)
             self.training.apply(record.envelope, record.position.offset)
-            (self.tallies.apply if self._caught_up.is_set() else self.tallies.seed)(record.envelope)
+            for tallies in (self.tallies, self.training_tallies):
+                (tallies.apply if self._caught_up.is_set() else tallies.seed)(record.envelope)
 
     def _take_news(self, batch: Batch) -> None:
         for record in batch.records:
             self.board.apply(record.envelope, record.position.offset)
             self.tallies.apply(record.envelope)
+            self.training_tallies.apply(record.envelope)
 
 
 def _report(task: asyncio.Task[None]) -> None:

@@ -63,7 +63,7 @@ class ModelState(StrEnum):
 
 
 class Metadata(Shape):
-    """Who a model is."""
+    """Who a model or a training job is."""
 
     name: str
     labels: dict[str, str] = {}
@@ -73,7 +73,7 @@ class Metadata(Shape):
     generation: int
     """Counts every change of the declaration."""
     revision: int
-    """Counts changes of what a replica is made of."""
+    """Counts changes of what a replica, or a member of a job, is made of."""
 
 
 class Condition(Shape):
@@ -204,7 +204,7 @@ class ApplyResult(Shape):
 
 
 class Deleted(Shape):
-    """A model that is no longer declared; its replicas drain."""
+    """What is no longer declared: replicas drain, training jobs save and end."""
 
     metadata: Metadata
 

@@ -14,7 +14,7 @@ from aiohttp import web
 from deploy.api import queries
 from deploy.api.following import Form, Streams
 from deploy.api.problem import bad_parameter, refuse
-from deploy.api.routes import NDJSON, SSE
+from deploy.api.route import NDJSON, SSE
 from deploy.api.shapes import Accepted, FieldProblem
 from events.clock import Clock
 from events.codec import Rejected, decode_structured, encode_structured

@@ -15,6 +15,7 @@ from deploy.api.shapes import Metadata
 from deploy.api.training_status import JobFacts, training_status
 from deploy.api.trainingshapes import TrainingItem
 from events.envelope import AnyEnvelope
+from events.names import member_name
 from events.types.reclaims import ReclaimChanged
 from events.types.training import RunState, TrainingDeclared, TrainingGranted, TrainingObserved
 from events.units import Instant
@@ -96,8 +97,8 @@ class TrainingBoard:
         return [self._item(entry, entry.declared, now, counts) for entry in entries if entry.declared]
 
     def preemptions(self) -> Mapping[str, int]:
-        """How often each job (by uid) had to give its cards away, of the reclaims that are shown."""
-        return Counter(one.job_uid for one in self.reclaims() if one.state not in SPARED)
+        """How often each job (by uid) had to give its cards away for a shortage, of the reclaims that are shown."""
+        return Counter(one.job_uid for one in self.reclaims() if one.shortage and one.state not in SPARED)
 
     def members(self, job: str) -> list[str]:
         """The members of a job that were granted or seen, in order; all that are declared before that."""
@@ -107,7 +108,7 @@ class TrainingBoard:
         seen = [one.member for one in entry.observed.members] if entry.observed else []
         granted = [one.member for one in entry.granted.members] if entry.granted else []
         count = entry.declared.spec.get("members")
-        declared = [f"{job}-{index}" for index in range(count if isinstance(count, int) else 1)]
+        declared = [member_name(job, index) for index in range(count if isinstance(count, int) else 1)]
         return list(dict.fromkeys((*granted, *seen))) or declared
 
     def grants(self) -> Mapping[str, TrainingGranted]:

@@ -194,7 +194,7 @@ def _paused(_: JobFacts) -> Reason:
 
 def _parked(facts: JobFacts) -> Reason:
     said = facts.granted.message if facts.granted else ""
-    return "Preempted" if facts.preemptions else "Waiting", said or "it goes on when there are GPUs for it"
+    return _word(facts.granted), said or "it goes on when there are GPUs for it"
 
 
 def _back_off(facts: JobFacts) -> Reason:
@@ -205,7 +205,7 @@ def _back_off(facts: JobFacts) -> Reason:
 def _pending(facts: JobFacts) -> Reason:
     if facts.granted is None:
         return "Declared", "waiting for the allocator"
-    return "Waiting", facts.granted.message or "there is nothing that it could run on now"
+    return _word(facts.granted), facts.granted.message or "there is nothing that it could run on now"
 
 
 TABLE: Final[tuple[Row, ...]] = (
@@ -233,6 +233,12 @@ def _running(facts: JobFacts) -> int:
     if facts.observed is None or not facts.alive:
         return 0
     return sum(member.pid is not None and member.exit_code is None for member in facts.observed.members)
+
+
+def _word(granted: TrainingGranted | None) -> str:
+    """The allocator's first reason, as reasons are written here: ``lacks_room`` is LacksRoom."""
+    first = granted.reasons[0] if granted and granted.reasons else "waiting"
+    return "".join(part.capitalize() for part in first.split("_"))
 
 
 def _left(facts: JobFacts) -> str:

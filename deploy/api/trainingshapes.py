@@ -196,7 +196,7 @@ class ReclaimStatus(Shape):
     """Of the checkpoint that was proven; null: none."""
     manifest: str
     cost: float
-    """What it was estimated to cost when it was planned, in GPU-seconds."""
+    """What it was estimated to cost when it was planned, in A100-seconds."""
     ledger: ReclaimLedgerShape
     history: list[ReclaimStepShape]
     verdicts: list[ReclaimVerdictShape]

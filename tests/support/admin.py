@@ -110,6 +110,7 @@ class Admin:
     explainer: FakeExplainer
     readiness: FakeReadiness
     readings: FakeReadings
+    training_logs: FakeLogs
     http: aiohttp.ClientSession
 
     @property
@@ -129,6 +130,11 @@ class Admin:
         async with self.http.post(f"/v1alpha1/models{query}", data=text, headers=headers) as response:
             return response.status, await response.json(content_type=None)
 
+    async def send(self, method: str, path: str) -> tuple[int, dict[str, object]]:
+        """PUT or DELETE with an empty body; status and body."""
+        async with self.http.request(method, path, json={}) as response:
+            return response.status, await response.json(content_type=None)
+
     async def get(self, path: str, headers: Mapping[str, str] | None = None) -> tuple[int, dict[str, object]]:
         """GET JSON; status and body."""
         async with self.http.get(path, headers=headers) as response:
@@ -146,8 +152,8 @@ async def running_admin(settings: AdminSettings | None = None) -> AsyncIterator[
     clock = SystemClock()
     async with MemoryEventLog(clock) as log:
         traffic, logs, explainer = FakeTraffic(), FakeLogs(), FakeExplainer()
-        readiness, readings = FakeReadiness(), FakeReadings()
-        parts = AdminParts(log, clock, traffic, logs, explainer, readiness, (readings,))
+        readiness, readings, training_logs = FakeReadiness(), FakeReadings(), FakeLogs()
+        parts = AdminParts(log, clock, traffic, logs, explainer, readiness, (readings,), training_logs)
         server = AdminServer(parts, settings or AdminSettings(port=0))
         await server.start()
         await server.caught_up()
@@ -155,7 +161,9 @@ async def running_admin(settings: AdminSettings | None = None) -> AsyncIterator[
         try:
             async with aiohttp.ClientSession(f"http://{host}:{port}") as http:
                 writer = EventWriter("relume/test", clock)
-                yield Admin(server, log, writer, clock, traffic, logs, explainer, readiness, readings, http)
+                yield Admin(
+                    server, log, writer, clock, traffic, logs, explainer, readiness, readings, training_logs, http
+                )  # fmt: skip
         finally:
             await server.close()
 

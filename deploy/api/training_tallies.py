@@ -1,0 +1,182 @@
+"""Counts of training and reclaims for ``/metrics``, folded from events. Pure, but for what `families` makes of them.
+
+Counters start at zero with the process: what stood in the log before is only remembered, so that what changes after is
+counted once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from deploy.api.tallies import START_BOUNDS, Histogram
+from deploy.api.training_board import MOST_ENDED, TrainingBoard
+from deploy.api.trainingshapes import TrainingState
+from events.clock import Clock
+from events.envelope import AnyEnvelope
+from events.types.reclaims import ReclaimChanged
+from events.types.training import CheckpointCommitted, CheckpointFailed
+from preemption.core.attempts.states import ENDS, State
+
+JOB_LABELS: Final = 1000
+"""Jobs with series of their own, the first by name (see `metrics.MODEL_LABELS`); numbers of jobs do not add up."""
+
+ESCALATIONS: Final = {State.STOPPING: "term", State.KILLING: "kill"}
+"""Which states mean that a victim was told harder, and how."""
+
+OPEN: Final = tuple(state for state in State if state not in ENDS)
+
+
+class TrainingTallies:
+    """What events about training count up to."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, ReclaimChanged] = {}
+        self.outcomes: Counter[str] = Counter()
+        self.escalations: Counter[str] = Counter()
+        self.lost: Counter[str] = Counter()
+        self.steps_lost = 0
+        self.stages: dict[str, Histogram] = {}
+        self.checkpoints: Counter[str] = Counter()
+        self.checkpoint_bytes = 0
+        self.save_seconds = Histogram(START_BOUNDS)
+
+    def apply(self, envelope: AnyEnvelope) -> None:
+        """Count one event."""
+        data = envelope.data
+        if isinstance(data, ReclaimChanged):
+            if data.shortage:  # else a person asked for it, and nobody was preempted
+                self._count(self._last.get(data.id), data)
+            self.seed(envelope)
+        elif isinstance(data, CheckpointCommitted):
+            self.checkpoints["committed"] += 1
+            self.checkpoint_bytes += data.checkpoint.size
+            self.save_seconds.add(data.checkpoint.seconds)
+        elif isinstance(data, CheckpointFailed):
+            self.checkpoints["failed"] += 1
+
+    def seed(self, envelope: AnyEnvelope) -> None:
+        """Remember a reclaim without counting it."""
+        data = envelope.data
+        if not isinstance(data, ReclaimChanged):
+            return
+        self._last.pop(data.id, None)
+        self._last[data.id] = data
+        while len(self._last) > 2 * MOST_ENDED:  # the one that was told longest ago
+            del self._last[next(iter(self._last))]
+
+    def _count(self, before: ReclaimChanged | None, now: ReclaimChanged) -> None:
+        """What `now` says more than `before`, the same reclaim as it was."""
+        if before is not None and before.ended:
+            return
+        known = before.ledger if before else None
+        for cause, seconds in now.ledger.lost.items():
+            self.lost[cause] += max(0.0, seconds - (known.lost.get(cause, 0.0) if known else 0.0))  # type: ignore[assignment]  # a Counter adds up floats too
+        self.steps_lost += max(0, (now.ledger.steps_lost or 0) - ((known.steps_lost or 0) if known else 0))
+        seen = {(one.at, one.state) for one in before.history} if before else set()
+        for one in now.history:
+            if (one.at, one.state) not in seen and one.state in ESCALATIONS:
+                self.escalations[ESCALATIONS[State(one.state)]] += 1
+        if now.ended:
+            self.outcomes[now.state] += 1
+        if _yielded(now) and not (before and _yielded(before)):
+            for stage, seconds in now.ledger.stages.items():
+                self.stages.setdefault(stage, Histogram(START_BOUNDS)).add(seconds)
+
+
+def _yielded(reclaim: ReclaimChanged) -> bool:
+    """Whether the cards have been handed over or given back: all stages are known then."""
+    return any(one.state == State.PARKED for one in reclaim.history)
+
+
+class TrainingFamilies:
+    """The metrics of training, now."""
+
+    def __init__(self, board: TrainingBoard, tallies: TrainingTallies, clock: Clock) -> None:
+        self._board = board
+        self._tallies = tallies
+        self._clock = clock
+
+    def families(self) -> Sequence[Metric]:
+        """All of them; whole values that nothing changes any more."""
+        return [*self._jobs(), *self._reclaims(), *self._cost(), *self._checkpoints()]
+
+    def _jobs(self) -> Iterator[Metric]:
+        now = self._clock.now()
+        items = self._board.items(now)
+        states = Counter(item.status.state for item in items)
+        yield _gauge("relume_training_jobs", "Training jobs by state.", "state",
+                     ((state.value, states[state]) for state in TrainingState))  # fmt: skip
+        own = [(item.metadata.name, item.status) for item in items[:JOB_LABELS]]
+        yield _gauge("relume_training_step", "Completed steps, as far as the trainer has told.", "job",
+                     ((job, status.step) for job, status in own))  # fmt: skip
+        yield _gauge("relume_training_members", "Processes that run.", "job",
+                     ((job, status.ready_members) for job, status in own))  # fmt: skip
+        yield _gauge("relume_training_failures", "Runs that failed in a row.", "job",
+                     ((job, status.failures) for job, status in own))  # fmt: skip
+        yield _gauge("relume_training_checkpoint_step", "Step of the newest committed checkpoint.", "job",
+                     ((job, status.checkpoint.step if status.checkpoint else None) for job, status in own))  # fmt: skip
+        committed = ((job, self._committed_at(job)) for job, _ in own)
+        yield _gauge("relume_training_last_commit_age_seconds", "Since the newest committed checkpoint.", "job",
+                     ((job, None if at is None else max(0.0, now - at)) for job, at in committed))  # fmt: skip
+
+    def _committed_at(self, job: str) -> float | None:
+        entry = self._board.entry(job)
+        observed = entry.observed if entry else None
+        return observed.checkpoint.at if observed and observed.checkpoint else None
+
+    def _reclaims(self) -> Iterator[Metric]:
+        states = Counter(one.state for one in self._board.reclaims() if not one.ended)
+        yield _gauge("relume_preempt_reclaims", "Reclaims that go on, by state.", "state",
+                     ((state.value, states[state]) for state in OPEN))  # fmt: skip
+        yield _gauge_alone("relume_preempt_claims_active", "Reclaims whose cards are set aside for a shortage.",
+                           states[State.CLAIMED])  # fmt: skip
+        yield _counter("relume_preempt_preemptions", "Reclaims that ended, by outcome.", "outcome",
+                       self._tallies.outcomes)  # fmt: skip
+        yield _counter("relume_preempt_escalations", "Victims that were told harder: SIGTERM, SIGKILL.", "to",
+                       self._tallies.escalations)  # fmt: skip
+
+    def _cost(self) -> Iterator[Metric]:
+        yield _counter("relume_preempt_gpu_seconds_lost", "GPU-seconds that reclaims cost, by cause.", "cause",
+                       self._tallies.lost)  # fmt: skip
+        yield CounterMetricFamily(
+            "relume_preempt_steps_lost", "Training steps done again after reclaims.", value=self._tallies.steps_lost
+        )
+        stages = HistogramMetricFamily("relume_preempt_reclaim_seconds", "From the demand to the usable GPU, by stage.",
+                                       labels=["stage"])  # fmt: skip
+        for stage, histogram in sorted(self._tallies.stages.items()):
+            stages.add_metric([stage], histogram.cumulative(), histogram.sum)
+        yield stages
+
+    def _checkpoints(self) -> Iterator[Metric]:
+        yield _counter("relume_preempt_checkpoints", "Checkpoints by outcome: committed, failed.", "outcome",
+                       self._tallies.checkpoints)  # fmt: skip
+        yield CounterMetricFamily(
+            "relume_preempt_checkpoint_bytes", "Bytes of committed checkpoints.", value=self._tallies.checkpoint_bytes
+        )
+        saves = HistogramMetricFamily("relume_preempt_checkpoint_seconds", "How long committed saves took.")
+        saves.add_metric([], self._tallies.save_seconds.cumulative(), self._tallies.save_seconds.sum)
+        yield saves
+
+
+def _gauge(name: str, text: str, label: str, values: Iterable[tuple[str, float | None]]) -> Metric:
+    """A gauge by one label; what is unknown has no series."""
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for key, value in values:
+        if value is not None:
+            family.add_metric([key], value)
+    return family
+
+
+def _gauge_alone(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _counter(name: str, text: str, label: str, counts: Counter[str]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=[label])
+    for key, count in sorted(counts.items()):
+        family.add_metric([key], count)
+    return family

@@ -1,0 +1,236 @@
+"""Training jobs and reclaims over HTTP: applied, listed, paused, cancelled, deleted, explained, counted, logged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from events.log import Query
+from events.names import Topic
+from events.types.reclaims import ReclaimLedger
+from events.types.replicas import Card, CardsObserved
+from events.types.training import CheckpointCommitted, CheckpointFailed, CheckpointStatus, TrainingDeclared
+from tests.support.admin import ECHO, Admin
+from tests.support.training_events import AT, TUNE, granted, observed, reclaim, resumed
+
+JOB = "/v1alpha1/training/tune"
+
+STORY = """\
+Model llama lacked GPUs since 2023-11-14T22:13:20.000Z.
+So training job tune (run 1) had to give 1 GPU (local/gpu-0) by 2023-11-14T22:14:20.000Z.
+tune was chosen because it was the cheapest that freed enough (cost 12); its cost was put at 12 A100-seconds.
+guarded was not chosen: it is protected.
+2023-11-14T22:13:21.000Z (+1s) selected: chosen, nothing sent yet.
+2023-11-14T22:13:21.500Z (+500ms) notified: the notice went out.
+2023-11-14T22:13:22.000Z (+500ms) saving: its trainer heard it and saves.
+2023-11-14T22:13:24.000Z (+2s) saved: a checkpoint of after the notice was verified.
+2023-11-14T22:13:25.000Z (+1s) stopping: told to end (SIGTERM).
+2023-11-14T22:13:26.000Z (+1s) draining: its processes have ended; the GPUs are looked at until they are empty.
+2023-11-14T22:13:27.000Z (+1s) claimed: the GPUs are empty and set aside for the shortage.
+2023-11-14T22:13:28.000Z (+1s) parked: the GPUs were handed over or given back; the job waits for capacity.
+2023-11-14T22:14:50.000Z (+1m22s) resuming: the job was started again from its checkpoint.
+2023-11-14T22:14:55.000Z (+5s) resumed: the job made a step beyond its checkpoint: it is back.
+The checkpoint of step 120 was committed and verified.
+It cost 8.0 GPU-seconds: 2.0 saving, 1.0 waiting for empty GPUs, 5.0 coming back.
+No step was lost.
+From the demand to usable GPUs it took 4s: plan 1s, save 2s, drain 1s.
+"""
+
+
+async def apply(admin: Admin, text: str, query: str = "") -> tuple[int, dict[str, Any]]:
+    headers = {"Content-Type": "application/yaml"}
+    async with admin.http.post(f"/v1alpha1/apply{query}", data=text, headers=headers) as response:
+        return response.status, await response.json(content_type=None)
+
+
+async def get(admin: Admin, path: str) -> tuple[int, Any]:
+    return await admin.get(path)
+
+
+async def send(admin: Admin, method: str, path: str) -> tuple[int, Any]:
+    return await admin.send(method, path)
+
+
+async def told(admin: Admin) -> list[TrainingDeclared]:
+    """Declarations of jobs that stand in the log."""
+    found = [record.envelope.data async for record in admin.log.read(Query(Topic.MODELS))]
+    return [one for one in found if isinstance(one, TrainingDeclared)]
+
+
+async def uid_of(admin: Admin) -> str:
+    return (await told(admin))[-1].uid
+
+
+async def test_both_kinds_are_applied_at_once(admin: Admin) -> None:
+    """One text declares a model and a job; the second time nothing changes; a dry run writes nothing."""
+    status, body = await apply(admin, ECHO + "---\n" + TUNE, "?dryRun")
+    assert (status, await told(admin)) == (200, [])
+    status, body = await apply(admin, ECHO + "---\n" + TUNE)
+    assert [(one["kind"], one["metadata"]["name"], one["action"]) for one in body["items"]] == [
+        ("Model", "echo", "created"), ("TrainingJob", "tune", "created"),
+    ]  # fmt: skip
+    status, body = await apply(admin, ECHO + "---\n" + TUNE)
+    assert [one["action"] for one in body["items"]] == ["unchanged", "unchanged"]
+    assert len(await told(admin)) == 1
+
+
+async def test_all_or_none(admin: Admin) -> None:
+    """A wrong job keeps the right model from being declared, and both problems have their path."""
+    status, body = await apply(admin, ECHO + "---\n" + TUNE.replace("train.py]", "train.py]\n  prioritee: 3"))
+    assert status == 422
+    assert [one["path"] for one in body["problems"]] == ["spec.prioritee"]
+    assert (await get(admin, "/v1alpha1/models"))[1] == {"items": []}
+
+
+async def test_names_of_jobs_and_models_are_apart(admin: Admin) -> None:
+    """A model and a job may be called the same; a job twice in a text is refused."""
+    status, _ = await apply(admin, ECHO.replace("{name: echo}", "{name: tune}") + "---\n" + TUNE)
+    assert status == 200
+    status, body = await apply(admin, TUNE + "---\n" + TUNE)
+    assert status == 409
+    assert body["problems"][0]["rule"] == "this training job is declared twice"
+
+
+async def test_a_job_is_listed_with_its_status(admin: Admin) -> None:
+    """List and single answer are the same item; what was observed is in it."""
+    await apply(admin, TUNE)
+    uid = await uid_of(admin)
+    await admin.say(granted(uid=uid), observed(uid=uid))
+    _, body = await get(admin, "/v1alpha1/training")
+    _, item = await get(admin, JOB)
+    assert body == {"items": [item]}
+    status = item["status"]
+    assert (status["state"], status["run"], status["step"], status["checkpoint"]["step"]) == ("Running", 1, 120, 100)
+
+
+async def test_pause_resume_cancel_delete(admin: Admin) -> None:
+    """Each is a declaration; what is done already changes nothing; cancelled is for good."""
+    await apply(admin, TUNE)
+    for _ in range(2):
+        _, item = await send(admin, "PUT", f"{JOB}/pause")
+        assert item["status"]["state"] == "Paused"
+    _, item = await send(admin, "DELETE", f"{JOB}/pause")
+    assert item["status"]["state"] == "Pending"
+    _, item = await send(admin, "PUT", f"{JOB}/cancel")
+    assert item["status"]["state"] == "Cancelled"
+    status, problem = await send(admin, "DELETE", f"{JOB}/pause")
+    assert (status, problem["type"]) == (409, "urn:relume:problem:cancelled")
+    assert "relume delete training tune" in str(problem["remedy"])
+    status, _ = await send(admin, "DELETE", JOB)
+    assert status == 200
+    assert [(one.paused, one.cancelled, one.deleted, one.generation) for one in await told(admin)] == [
+        (False, False, False, 1), (True, False, False, 2), (False, False, False, 3), (False, True, False, 4),
+        (False, True, True, 5),
+    ]  # fmt: skip
+    status, problem = await get(admin, JOB)
+    assert (status, problem["type"]) == (404, "urn:relume:problem:training-job-not-found")
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+async def test_an_unknown_job_is_told_with_the_nearest(admin: Admin, method: str) -> None:
+    """404 with what was probably meant."""
+    await apply(admin, TUNE)
+    status, problem = await send(admin, method, "/v1alpha1/training/tun/pause")
+    assert (status, problem["remedy"]) == (404, "did you mean tune?")
+
+
+async def test_reclaims_are_listed_filtered_and_read(admin: Admin) -> None:
+    """Those that ended come first; a filter names the job or the model; an unknown id is 404."""
+    await admin.say(resumed("r1"), reclaim(name="r2"), reclaim(name="r3", job="other", shortage="qwen"))
+    names = [one["metadata"]["name"] for one in (await get(admin, "/v1alpha1/reclaims"))[1]["items"]]
+    assert names == ["r1", "r2", "r3"]
+    for query, found in (("job=other", ["r3"]), ("model=llama", ["r1", "r2"]), ("limit=1", ["r3"])):
+        _, body = await get(admin, f"/v1alpha1/reclaims?{query}")
+        assert [one["metadata"]["name"] for one in body["items"]] == found
+    _, item = await get(admin, "/v1alpha1/reclaims/r1")
+    status = item["status"]
+    assert (status["state"], status["ended"], status["checkpointStep"], status["cost"]) == ("resumed", True, 120, 12.0)
+    assert status["ledger"]["lost"] == {"save": 2.0, "drain": 1.0, "restore": 5.0}
+    assert [one["state"] for one in status["history"]][:2] == ["selected", "notified"]
+    assert (await get(admin, "/v1alpha1/reclaims/r9"))[0] == 404
+
+
+async def test_a_reclaim_is_explained(admin: Admin) -> None:
+    """Who needed what, why this job and not another, each stage with its time, what it cost."""
+    await admin.say(resumed())
+    _, body = await get(admin, "/v1alpha1/reclaims/r1/explain")
+    assert "\n".join(body["sentences"]) + "\n" == STORY
+
+
+@pytest.mark.parametrize(
+    ("shortage", "words"),
+    [("training/big", "Training job big lacked GPUs"), ("", "A person paused, cancelled or deleted training job tune")],
+)
+async def test_who_else_may_need_the_cards(admin: Admin, shortage: str, words: str) -> None:
+    """A job of higher priority, or a person."""
+    await admin.say(reclaim(shortage=shortage))
+    _, body = await get(admin, "/v1alpha1/reclaims/r1/explain")
+    assert str(body["sentences"][0]).startswith(words)
+    assert "No checkpoint is proven yet." in body["sentences"]
+
+
+async def test_metrics_count_each_thing_once(admin: Admin) -> None:
+    """A reclaim that is told again and again adds what is new; jobs are counted by state."""
+    await apply(admin, TUNE)
+    uid = await uid_of(admin)
+    at = CheckpointStatus(step=100, at=AT, size=2048, seconds=0.5)
+    stopping = reclaim("stopping", history=resumed().history[:5], ledger=ReclaimLedger(lost={"save": 1.5}))
+    await admin.say(
+        granted(uid=uid), observed(uid=uid), reclaim(), stopping, stopping, resumed(), resumed(), reclaim(name="open"),
+        reclaim(name="by-hand", shortage=""), CheckpointCommitted(job="tune", run=1, checkpoint=at),
+        CheckpointFailed(job="tune", run=1, step=3, message="disk full"),
+    )  # fmt: skip
+    text = await admin.text("/metrics")
+    for line in (
+        'relume_training_jobs{state="Running"} 1.0',
+        'relume_training_jobs{state="Parked"} 0.0',
+        'relume_training_step{job="tune"} 120.0',
+        'relume_training_checkpoint_step{job="tune"} 100.0',
+        'relume_preempt_reclaims{state="saving"} 2.0',
+        'relume_preempt_preemptions_total{outcome="resumed"} 1.0',
+        'relume_preempt_escalations_total{to="term"} 1.0',
+        'relume_preempt_gpu_seconds_lost_total{cause="save"} 2.5',
+        'relume_preempt_gpu_seconds_lost_total{cause="restore"} 5.0',
+        "relume_preempt_steps_lost_total 0.0",
+        'relume_preempt_reclaim_seconds_count{stage="save"} 1.0',
+        'relume_preempt_checkpoints_total{outcome="committed"} 1.0',
+        'relume_preempt_checkpoints_total{outcome="failed"} 1.0',
+        "relume_preempt_checkpoint_bytes_total 2048.0",
+        "relume_preempt_checkpoint_seconds_count 1.0",
+    ):
+        assert line in text.splitlines(), line
+    assert 'relume_training_last_commit_age_seconds{job="tune"}' in text
+
+
+async def test_logs_of_members(admin: Admin) -> None:
+    """The first member's without a name, any by its name; a member that wrote nothing yet is told apart from an
+    unknown one."""
+    await apply(admin, TUNE.replace("resources:", "members: 2\n  resources:"))
+    admin.training_logs.lines = {"tune-0": ["step 1", "step 2"]}
+    assert await admin.text(f"{JOB}/logs?tail=1") == "step 2\n"
+    assert await admin.text(f"{JOB}/logs?member=tune-0") == "step 1\nstep 2\n"
+    for member, kind in (("tune-1", "no-output"), ("other-0", "member-not-found")):
+        status, problem = await get(admin, f"{JOB}/logs?member={member}")
+        assert (status, problem["type"]) == (404, f"urn:relume:problem:{kind}")
+    assert (await get(admin, "/v1alpha1/training/nobody/logs"))[0] == 404
+
+
+async def test_the_cards_of_a_job_are_held_in_the_inventory(admin: Admin) -> None:
+    """`relume gpus` shows who has a card, also when it is a training job; `relume top` counts it as granted."""
+    cards = (Card(id="gpu-0", virtual=True), Card(id="gpu-1", virtual=True))
+    await admin.say(CardsObserved(node="local", cpu=4.0, memory_bytes=1 << 34, cards=cards), granted())
+    _, inventory = await get(admin, "/v1alpha1/gpus")
+    assert inventory["free"] == 1.0
+    assert inventory["nodes"][0]["cards"][0]["holders"] == [
+        {"replica": "tune-0", "model": "training/tune", "share": 1.0}
+    ]
+    _, top = await get(admin, "/v1alpha1/top")
+    assert top["nodes"][0]["gpusGranted"] == 1
+
+
+async def test_a_plan_is_for_models(admin: Admin) -> None:
+    """A training job in a plan is refused in words, not passed over."""
+    async with admin.http.post("/v1alpha1/plan", data=TUNE, headers={"Content-Type": "application/yaml"}) as response:
+        assert response.status == 422
+        assert (await response.json(content_type=None))["type"] == "urn:relume:problem:models-only"
