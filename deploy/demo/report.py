@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
+from deploy.demo import curve
 from deploy.demo.chart import draw
-from deploy.demo.summary import Percentiles, Summary, phase_names, seconds
+from deploy.demo.summary import Lent, Percentiles, Summary, phase_names, seconds
 
 PAGE_STYLE = """
 :root { color-scheme: light dark; --ink: #1c252e; --soft: #5b6874; --line: #dfe4e9; --paper: #fff; --card: #f6f8fa; }
@@ -61,6 +62,7 @@ def _page(summary: Summary, chart: str) -> str:
         "<h2>Load, held requests and replicas</h2>", chart,
         "<h2>What clients saw</h2>", _clients(summary),
         "<h2>Starts, by phase</h2>", _starts(summary),
+        *_lent(summary.lent),
         *_explanations(summary.explanations),
         *_failures(summary.failures),
         "<h2>What this shows, and what not</h2>", _limits(), "</body></html>\n",
@@ -107,11 +109,35 @@ def _failures(failures: Sequence[str]) -> list[str]:
     return ["<h2>Requests that failed</h2><ul>", *(f"<li>{escape(text)}</li>" for text in failures), "</ul>"]
 
 
+def _lent(lent: Lent | None) -> list[str]:
+    """The second act: a training run has the only GPU, yields it to the model, and goes on."""
+    if lent is None:
+        return []
+    cards = [
+        (seconds(lent.first_token), "first token, the GPU taken from training"),
+        (str(lent.saved_step), "step that was saved"),
+        (str(lent.resumed_step), "step at which it went on"),
+        ("the same" if lent.same_curve else "NOT the same", "losses as of an uninterrupted run"),
+    ]
+    stages = ", ".join(f"{escape(name)} {seconds(took)}" for name, took in lent.stages.items())
+    lost = ", ".join(f"{escape(cause)} {spent:.1f}" for cause, spent in lent.lost.items())
+    return [
+        "<h2>Training lends the only GPU, and gets it back</h2>",
+        '<div class="cards">'
+        + "".join(f'<div class="card"><b>{escape(big)}</b>{escape(small)}</div>' for big, small in cards)
+        + "</div>",
+        curve.draw(lent.losses, lent.resumed_step),
+        f'<p class="soft">From the demand to the usable GPU: {stages}. GPU-seconds that it cost: {lost or "none"}.</p>',
+        *_explanations({"How the GPU was taken": lent.sentences}),
+    ]
+
+
 def _limits() -> str:
     return (
         '<p class="soft">Shown: a real engine started on demand, requests held and none lost, replicas following the '
-        "load in one step up and limited steps down, and the way back to zero, all in one process on one machine, with "
-        "clients on the same cores. Not shown: GPUs, large weights fetched from elsewhere, several gateways, Kafka, "
-        "Kubernetes, training that yields. A small model on a processor loads in about a second; large ones do not. "
-        "Absolute times depend on this machine and on what else it did.</p>"
+        "load in one step up and limited steps down, the way back to zero, and a training run that yields its GPU (a "
+        "declared, virtual one) and loses no step, all in one process on one machine, with clients on the same cores. "
+        "Not shown: real GPUs, large weights fetched from elsewhere, several gateways, Kafka, Kubernetes. A small "
+        "model on a processor loads in about a second; large ones do not. Absolute times depend on this machine and on "
+        "what else it did.</p>"
     )

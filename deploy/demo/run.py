@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib.util
 import shutil
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +18,11 @@ import aiohttp
 from rich.console import Console
 from rich.table import Table
 
-from deploy.demo import report
+from deploy.demo import lending, report
 from deploy.demo.model import ModelUnavailable, cached_path, ensure_model
 from deploy.demo.scenario import MODEL, Story, StoryFailed, declaration
 from deploy.demo.server import Server, ServerFailed
-from deploy.demo.summary import Summary, phase_names, seconds
+from deploy.demo.summary import Lent, Summary, phase_names, seconds
 from deploy.demo.traffic import ChatClient
 from deploy.demo.watch import PhaseChange, Watch
 from events.clock import SystemClock
@@ -37,7 +40,7 @@ class DemoOptions:
 
 
 def run(options: DemoOptions) -> int:
-    """Run the demo; 0 when every request was answered, the model grew and went back to zero."""
+    """Run the demo; 0 when all was answered, the model grew and went back to zero, and training lost no step."""
     console = Console(highlight=False)
     if importlib.util.find_spec("xllamacpp") is None:
         return _give_up("llama.cpp is not installed; install it with: pip install 'relume[llamacpp]'")
@@ -52,7 +55,8 @@ def run(options: DemoOptions) -> int:
     page = report.write(summary, options.out)
     console.print(f"\nReport: [bold]{page}[/bold] (chart.svg and summary.json beside it)", soft_wrap=True)
     whole = summary.failed == 0 and summary.seconds_to_zero is not None and summary.most_replicas > 1
-    return 0 if whole else 1
+    kept = summary.lent is not None and summary.lent.same_curve
+    return 0 if whole and kept else 1
 
 
 def _give_up(why: str) -> int:
@@ -67,23 +71,36 @@ def _small_model(console: Console) -> Path:
 
 
 async def _run(console: Console, weights: Path) -> Summary:
+    """Both acts, each on a relume of its own."""
+    clock, terminal = SystemClock(), _Terminal(console)
+    async with asyncio.timeout(DEADLINE):
+        async with _relume(console, lambda _: declaration(weights)) as (server, session, _):
+            client = ChatClient(session, server.gateway_url, MODEL, clock)
+            watch = Watch(session, server.admin_url, MODEL, clock)
+            summary = await Story(session, client, watch, terminal).tell(clock, server.admin_url)
+        declared = functools.partial(lending.declarations, weights)
+        async with _relume(console, declared, "--gpus", "1") as (server, session, folder):
+            client = ChatClient(session, server.gateway_url, MODEL, clock)
+            lent = await lending.Lending(client, session, server.admin_url, terminal).tell(folder)
+    return replace(summary, lent=lent)
+
+
+@asynccontextmanager
+async def _relume(
+    console: Console, declared: Callable[[Path], str], *more: str
+) -> AsyncIterator[tuple[Server, aiohttp.ClientSession, Path]]:
+    """A running relume with what is declared in a folder of its own, and a session to ask it with."""
     folder = Path(tempfile.mkdtemp(prefix="relume-demo-"))
-    server: Server | None = None
+    manifest = folder / "declared.yaml"
+    manifest.write_text(declared(folder), encoding="utf-8")
+    server = Server(folder, ("-f", str(manifest), *more))
     try:
-        manifest = folder / "model.yaml"
-        manifest.write_text(declaration(weights), encoding="utf-8")
-        server = Server(folder, ("-f", str(manifest)))
-        async with asyncio.timeout(DEADLINE):
-            await server.start()
-            console.print(f"gateway {server.gateway_url}   admin {server.admin_url}", style="dim")
-            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-                clock = SystemClock()
-                client = ChatClient(session, server.gateway_url, MODEL, clock)
-                watch = Watch(session, server.admin_url, MODEL, clock)
-                return await Story(session, client, watch, _Terminal(console)).tell(clock, server.admin_url)
+        await server.start()
+        console.print(f"gateway {server.gateway_url}   admin {server.admin_url}", style="dim")
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+            yield server, session, folder
     finally:
-        if server is not None:
-            await server.stop()
+        await server.stop()
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -149,9 +166,22 @@ def _show(console: Console, summary: Summary) -> None:
         f"{summary.most_held} held; back to zero {seconds(summary.seconds_to_zero)} after the last answer.",
         soft_wrap=True,
     )
+    if summary.lent is not None:
+        _show_lent(console, summary.lent)
     for title, sentences in summary.explanations.items():
         console.print(f"\n[bold]{title}[/bold]")
         for sentence in sentences:
             console.print(f"  {sentence}", style="dim", markup=False, soft_wrap=True)
     for failure in summary.failures:
         console.print(f"  failed: {failure}", style="red", markup=False, soft_wrap=True)
+
+
+def _show_lent(console: Console, lent: Lent) -> None:
+    curve = "the same losses as an uninterrupted run" if lent.same_curve else "NOT the losses of an uninterrupted run"
+    console.print(
+        f"The only GPU, taken from training: first token after [bold]{seconds(lent.first_token)}[/bold]; saved at step "
+        f"{lent.saved_step}, went on at step {lent.resumed_step}, {curve}.",
+        soft_wrap=True,
+    )
+    for sentence in lent.sentences:
+        console.print(f"  {sentence}", style="dim", markup=False, soft_wrap=True)

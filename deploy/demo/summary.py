@@ -32,6 +32,25 @@ class Percentiles:
 
 
 @dataclass(frozen=True, slots=True)
+class Lent:
+    """What came of it. Seconds; `stages` from the demand to the GPU usable; `lost`: GPU-seconds by cause.
+
+    `same_curve`: whether the losses of all steps are those of a run that nobody interrupted, bit for bit.
+    """
+
+    first_token: float
+    saved_step: int
+    resumed_step: int
+    steps_lost: int | None
+    runs: int
+    stages: Mapping[str, float]
+    lost: Mapping[str, float]
+    losses: Sequence[float]
+    same_curve: bool
+    sentences: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """All that the report and the terminal show. `explanations`: sentences of `relume explain`, by their title."""
 
@@ -51,6 +70,8 @@ class Summary:
     samples: Sequence[Sample]
     marks: Sequence[Mark]
     failures: Sequence[str] = field(default_factory=tuple)
+    lent: Lent | None = None
+    """The second act: None when it was not played."""
 
     def as_json(self) -> dict[str, object]:
         """Plain values for ``summary.json``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from deploy.demo.chart import Mark, Sample
-from deploy.demo.summary import Start, Summary, percentiles
+from deploy.demo.summary import Lent, Start, Summary, percentiles
 from deploy.demo.traffic import Answer
 
 ANSWER = Answer(started_at=1.0, status=200, held=0.5, first_token=0.8, total=1.5, tokens=3, cold=True, replica="m-r1-0")
@@ -18,6 +18,12 @@ SAMPLES = (
 )
 
 
+LENT = Lent(
+    first_token=2.5, saved_step=151, resumed_step=151, steps_lost=0, runs=2, stages={"ack": 0.1, "save": 0.4},
+    lost={"save": 0.4}, losses=[1.0, 0.1, 0.01], same_curve=True, sentences=["llama <needed> 1 GPU."],
+)  # fmt: skip
+
+
 def summary() -> Summary:
     """A whole one; texts hold what HTML must not take as markup."""
     return Summary(
@@ -25,5 +31,5 @@ def summary() -> Summary:
         burst_first_token=percentiles([0.3]), burst_held=percentiles([]), answered=3, failed=1,
         starts=(Start("m-r1-0", {"spawn": 0.25, "load": 1.5}, 1.75),), most_replicas=1, most_held=2,
         seconds_to_zero=None, explanations={"Why <it> grew": ["1 < 2 & so on."]}, samples=SAMPLES,
-        marks=(Mark(1.0, "first <request>"),), failures=("503: no slot <b>",),
+        marks=(Mark(1.0, "first <request>"),), failures=("503: no slot <b>",), lent=LENT,
     )  # fmt: skip

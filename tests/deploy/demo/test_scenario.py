@@ -18,6 +18,7 @@ from deploy.demo.summary import Start
 from deploy.demo.traffic import Answer, ChatClient
 from deploy.demo.watch import PhaseChange, Watch
 from deploy.spec.load import load_bytes
+from deploy.spec.model import Model
 from events.clock import SystemClock
 from tests.support.demo import ANSWER, FAILED
 
@@ -62,6 +63,7 @@ def test_the_declaration_is_valid(weights: str) -> None:
     """As a user would write it, whatever the path of the weights."""
     loaded = load_bytes(declaration(Path(weights)).encode(), "model.yaml")
     (model,) = loaded.or_refuse()
+    assert isinstance(model, Model)
     assert model.spec.weights is not None
     assert model.spec.weights.uri == Path(weights).as_uri()
 
