@@ -112,6 +112,8 @@ class Decider:
             if seat.governing is None and not seat.alive and (seat.empty or seat.misplaced):
                 self._waiting.add(name)
                 seat.waiting_since = _since(seat, now) if seat.waiting_since is None else seat.waiting_since
+            elif not seat.alive:
+                self._tell(seat, made, Because.WAITS_EMPTY, "its last run is not seen to be gone from its cards")
             return
         retry_at = None if seat.observed is None else seat.observed.retry_at
         if want is Want.BACKS_OFF and retry_at is not None:
@@ -194,13 +196,13 @@ class Decider:
     def _find_gangs(self, waiting: Sequence[JobSeat], now: Instant) -> None:
         """Waiting jobs for which others of lower priority could yield."""
         self.gangs = {}
+        served = {case.attempt.shortage for name in self.opened if (case := self._seats[name].governing) is not None}
         lowest = min((seat.priority for seat in self._seats.values() if seat.alive), default=None) if waiting else None
         for seat in waiting:
             job = seat.job
             name = training_key(seat.name)
-            if job is None or (seat.fits_since is not None and not self._claims.attempts(name)):
-                continue
-            if (lowest is None or job.policy.priority <= lowest) and not self._claims.attempts(name):
+            able = job is not None and lowest is not None and job.policy.priority > lowest and seat.fits_since is None
+            if job is None or not (able or name in served):
                 continue
             self.gangs[name] = Short(
                 name=name, uid=job.uid, resources=job.policy.resources, count=job.policy.members, gang=True,
@@ -230,10 +232,10 @@ class Decider:
         if one.idle:
             made.needless += [case.id for job in self.opened if (case := self._seats[job].governing) is not None
                               and case.attempt.shortage == name]  # fmt: skip
-        if plan is None or plan.outcome in (Outcome.RECLAIMS, Outcome.FITS, Outcome.PENDING):
-            self.refusals.pop(name, None)
-        elif (told := tell_plan(plan, now)) is not None:
-            self.refusals[name] = told
+        self.refusals.pop(name, None)
+        if plan is not None and plan.outcome in (Outcome.INFEASIBLE, Outcome.COMING):
+            told = tell_plan(plan, now)
+            self.refusals |= {} if told is None else {name: told}
         if plan is None or plan.outcome is not Outcome.RECLAIMS:
             return
         verdicts = verdicts_of(plan)

@@ -26,7 +26,7 @@ from preemption.core.lending.granting import grant_of, says_the_same
 from preemption.core.lending.news import news_of
 from preemption.core.lending.policy import LendingCounts, LendingPolicy
 from preemption.core.lending.seat import ASKED_BY_PEOPLE, Job, JobSeat, Want
-from preemption.core.lending.shortages import Lent, Scene, Short, tell_cases
+from preemption.core.lending.shortages import Lent, Scene, Short, tell_cases, tell_others
 from preemption.core.seat import Told
 
 _STEPS_MOST = 32
@@ -155,7 +155,8 @@ class Lender:
             case = self._seats[name].governing
             if case is not None:
                 by_shortage.setdefault(case.attempt.shortage, []).append(case)
-        told = {name: tell_cases(by_shortage.get(name, []), now) or self._decider.refusals.get(name) for name in wants}
+        told = {name: tell_cases(by_shortage.get(name, []), now) or self._decider.refusals.get(name)
+                or tell_others(by_shortage) for name in wants}  # fmt: skip
         return {name: one for name, one in told.items() if one is not None}
 
     def finish(self, now: Instant) -> Lent:
@@ -269,21 +270,25 @@ class Lender:
     def _settle(self, seat: JobSeat, case: Case, wants: Mapping[str, Short], now: Instant) -> bool:
         stands = self._stands(seat, case, wants, now)
         if case.state is State.CLAIMED:
-            used = self.claims.used(case.id)
-            if stands and not self.claims.spent(case.id):
-                self._move(seat, case, News(Happened.CLAIM_ALIVE), now)
-                return False
-            if used and case.id not in self._going:
-                self._going.add(case.id)  # it ends once the grant that used it is on record
-                return False
-            self._going.discard(case.id)
-            self.counts.reclaims_bound += used
-            self._move(seat, case, News(Happened.BOUND if used else Happened.SHORTAGE_GONE), now)
-            return True
+            stands = stands and case.for_shortage  # what a person took back is anybody's
+            return self._settle_claim(seat, case, stands=stands, now=now)
         if not stands and Happened.SHORTAGE_GONE in TABLE[case.state]:
             self._move(seat, case, News(Happened.SHORTAGE_GONE), now)
             self._advance(seat, now)
         return False
+
+    def _settle_claim(self, seat: JobSeat, case: Case, *, stands: bool, now: Instant) -> bool:
+        """A claim that was used ends once the grant that used it is on record; one that is not wanted ends at once."""
+        used, going = self.claims.used(case.id), case.id in self._going
+        if stands and not going and not self.claims.spent(case.id):
+            self._move(seat, case, News(Happened.CLAIM_ALIVE), now)
+            return False
+        if used and not going:
+            self._going.add(case.id)
+            return False
+        self.counts.reclaims_bound += used
+        self._move(seat, case, News(Happened.BOUND if used else Happened.SHORTAGE_GONE), now)
+        return True
 
     def _stands(self, seat: JobSeat, case: Case, wants: Mapping[str, Short], now: Instant) -> bool:
         """Whether what the attempt is for is still wanted."""
@@ -296,7 +301,9 @@ class Lender:
         for name in sorted(self._opened):
             seat = self._seats[name]
             case = seat.open.get(attempt)
-            if case is not None and case.governs:
+            if case is not None and self.claims.used(attempt):
+                self._going.add(attempt)
+            elif case is not None and case.governs:
                 self._move(seat, case, News(Happened.SHORTAGE_GONE), now)
                 self._advance(seat, now)
 

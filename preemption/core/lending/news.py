@@ -42,9 +42,10 @@ def _of_victim(seat: JobSeat, case: Case) -> list[News]:
     if seen is not None and notice is not None:
         found += _of_save(seen, notice)
     if seen is not None and seen.state is RunState.ENDED:
-        found.append(News(_ENDINGS.get(seen.ending or Ending.LOST, Happened.GONE)))
+        if case.state is not State.LOST:  # (there it is known already that it is not ours any more)
+            found.append(News(_ENDINGS.get(seen.ending or Ending.LOST, Happened.GONE)))
         if seen.empty_at is not None:
-            found.append(News(Happened.CARDS_EMPTY))
+            found.append(News(Happened.GONE if case.state is State.LOST else Happened.CARDS_EMPTY))
     if seat.misplaced:
         found.append(News(Happened.NODE_LOST))
     if _was_told(seat, case):

@@ -107,8 +107,10 @@ class JobSeat:
 
     @property
     def alive(self) -> bool:
-        """Whether a run may be running, as far as we know."""
-        return bool(self.granted) and (self.seen is None or self.seen.state is not RunState.ENDED)
+        """Whether a run may be running that we have not given up, as far as we know."""
+        if not self.granted or self.given_up:
+            return False
+        return self.seen is None or self.seen.state is not RunState.ENDED
 
     @property
     def empty(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -137,6 +137,14 @@ def _due(case: Case) -> Instant:
     return case.attempt.due if case.state in (State.SELECTED, State.NOTIFIED) else case.attempt.deadline
 
 
+def tell_others(cases: Mapping[str, Sequence[Case]]) -> Told | None:
+    """Who yields already, though not for this shortage. `cases` by shortage."""
+    busy = sorted(case.attempt.job for shortage, found in cases.items() if shortage for case in found)
+    if not busy:
+        return None
+    return Told(Reason.NO_VICTIM, f"no training may yield: {_names(busy)} yields for others already", ",".join(busy))
+
+
 def tell_plan(plan: ReclaimPlan, now: Instant) -> Told | None:
     """Why nobody yields for a shortage, or what is waited for."""
     if plan.wait_until is not None:
@@ -154,7 +162,7 @@ def tell_plan(plan: ReclaimPlan, now: Instant) -> Told | None:
 _BECAUSE: Final = {
     Why.PROTECTED: "is protected", Why.PRIORITY: "has a priority that is not lower",
     Why.TOO_YOUNG: "has just been started", Why.COOLS_DOWN: "had to yield just now",
-    Why.BUDGET: "had to yield often enough",
+    Why.BUDGET: "has spent its budget",
     Why.YIELDING: "yields already", Why.NO_USE: "holds nothing of use", Why.NOT_ASKED: "would not free enough",
 }  # fmt: skip
 
@@ -167,7 +175,7 @@ def _until(verdict: Verdict) -> str:
         case Why.TOO_YOUNG:
             return f" and is left alone for {round(numbers['minimum'] - numbers['ran'])} s more"
         case Why.BUDGET:
-            return f" ({numbers['preemptions']:g} times within an hour; {numbers['perHour']:g} are its budget)"
+            return f" of {numbers['perHour']:g} an hour"
     return ""
 
 
