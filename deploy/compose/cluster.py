@@ -18,6 +18,7 @@ from deploy.compose.part import readings, until_one_ends
 from deploy.local.cluster import ClusterStats, LocalCluster
 from deploy.local.folder import DataFolder
 from deploy.local.settings import LocalSettings
+from deploy.local.training.local import TrainingStats
 from deploy.settings.settings import Settings
 from events.clock import Clock
 from events.log import EventLog
@@ -56,6 +57,7 @@ class ClusterPart:
         self._serves = False
         self._allocating: asyncio.Task[None] | None = None
         self._cluster: LocalCluster | None = None
+        self.training_logs = TrainingOutput(lambda: self._cluster)
 
     async def start(self) -> None:
         """Return when this process leads and its replicas are looked after; until then it stands by.
@@ -88,10 +90,11 @@ class ClusterPart:
         await until_one_ends(self._cluster.wait_broken(), self._allocating)
 
     async def stop(self, bound: Seconds) -> None:
-        """Decide nothing any more; replicas drain as long as this process gives them, within `bound`."""
+        """Decide nothing any more; replicas drain as long as this process gives them, within `bound`. Training
+        jobs save within it, and leave."""
         async with contextlib.AsyncExitStack() as steps:  # from the last to the first, each also when another fails
             if self._cluster is not None:
-                steps.push_async_callback(self._cluster.stop, min(bound, self._how.drain))
+                steps.push_async_callback(self._cluster.stop, min(bound, self._how.drain), bound)
             steps.push_async_callback(self._end_allocator)
 
     async def _end_allocator(self) -> None:
@@ -114,6 +117,7 @@ class ClusterPart:
         """See `Part.read`."""
         yield from readings("allocator", self.allocator.stats)
         yield from readings("cluster", ClusterStats() if self._cluster is None else self._cluster.stats())
+        yield from readings("training", TrainingStats() if self._cluster is None else self._cluster.training_stats())
 
     # Logs of replicas: see `deploy.api.ports.ReplicaLogs`.
 
@@ -125,6 +129,25 @@ class ClusterPart:
         """The last lines and then each new one; nothing while it stands by."""
         if self._cluster is not None:
             async for line in self._cluster.logs.follow(replica, lines):
+                yield line
+
+
+class TrainingOutput:
+    """What training jobs of this process wrote, by member: see `deploy.api.ports.TrainingLogs`."""
+
+    def __init__(self, cluster: Callable[[], LocalCluster | None]) -> None:
+        self._cluster = cluster
+
+    async def tail(self, member: str, lines: int) -> Sequence[str] | None:
+        """The last lines of a member of this process; None for others."""
+        cluster = self._cluster()
+        return None if cluster is None else await cluster.training_logs.tail(member, lines)
+
+    async def follow(self, member: str, lines: int) -> AsyncIterator[str]:
+        """The last lines and then each new one; nothing while it stands by."""
+        cluster = self._cluster()
+        if cluster is not None:
+            async for line in cluster.training_logs.follow(member, lines):
                 yield line
 
 

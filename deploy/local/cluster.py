@@ -30,6 +30,7 @@ from deploy.local.replica_logs import ReplicaLogFiles
 from deploy.local.settings import LocalSettings
 from deploy.local.stale import kill_marked
 from deploy.local.starting import Tools
+from deploy.local.training.local import LocalTraining, TrainingStats
 from deploy.local.view import View
 from events.clock import Clock
 from events.envelope import AnyEnvelope
@@ -86,6 +87,7 @@ class LocalCluster:
         self._view = View(settings.node, settings.drain_bound)
         self._alarms: Alarms[ModelName] = Alarms(clock)
         self._publisher: Publisher[ModelName] = Publisher(log, writer, clock, self._state)
+        self._training = LocalTraining(log, writer, clock, folder, settings)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stale_killed = 0
         self._adopted = 0
@@ -106,7 +108,8 @@ class LocalCluster:
         self._broken = asyncio.get_running_loop().create_future()
         if self._settings.adopt_within > 0:
             self._survivors |= await survivors(self._event_log, self._folder, self._settings.node)
-        stale = await asyncio.to_thread(kill_marked, self._folder.mark, None, KILLED_WITHIN, self._survivors.keys())
+        spared = self._survivors.keys() | await self._training.find()
+        stale = await asyncio.to_thread(kill_marked, self._folder.mark, None, KILLED_WITHIN, spared)
         self._stale_killed = len(stale)
         if stale:
             logger.warning(
@@ -117,6 +120,7 @@ class LocalCluster:
         self._wire(self._cards)
         async for record in self._event_log.read(Query(topic=Topic.MODELS)):
             self._view.fold(record)  # all revisions that are still known, not only the newest
+            self._training.fold(record)
         await self._adopt()
         self._spawn(self._publisher.run())
         self._follow((Topic.PHASES,), Start(at="end"), self._take_news)
@@ -141,6 +145,7 @@ class LocalCluster:
             real_cards=frozenset(card.id for card in cards.cards if not card.virtual),
         )  # fmt: skip
         self._wired = True
+        self._training.wire(tools.cores, tools.ports, tools.real_cards, self._spawn)
         self._reconciler = Reconciler(tools, self._view, self._alarms, self._publisher, self._spawn)
         self._care = Care(self._clock, settings, self._prober, self._reconciler.replicas, self._publisher.news)
 
@@ -168,8 +173,10 @@ class LocalCluster:
             cards, cpu=cards.cpu if cpu is None else cpu, memory_bytes=cards.memory_bytes if memory is None else memory
         )
 
-    async def stop(self, bound: Seconds) -> None:
+    async def stop(self, bound: Seconds, training: Seconds = Seconds(0.0)) -> None:
         """Drain all replicas, for at most `bound` seconds, then end them; return when no process is left.
+
+        Training jobs are told to save and leave, for at most `training` seconds; then they are ended too.
 
         A replica that is drained (`replica.drained`) goes at once; with bound 0 none is waited for. The log must be
         open until this returns: the last states are written to it. What a driver holds in the kernel is waited for
@@ -177,7 +184,9 @@ class LocalCluster:
         """
         await self._end_survivors()
         if not self._wired:
+            await self._training.stop(training)
             return
+        saving = asyncio.create_task(self._training.stop(training), name="training stops")
         self._reconciler.close()
         for replica in self._reconciler.replicas():
             if replica.state is ReplicaState.READY and bound > 0:
@@ -192,6 +201,7 @@ class LocalCluster:
         await self._until_none(Seconds(self._settings.grace + CLEAR_AWAY))
         for replica in self._reconciler.replicas():
             logger.error("replica %s still has processes", replica.name)
+        await saving
         try:
             async with asyncio.timeout(LAST_WORDS):
                 await self._publisher.wait_idle()
@@ -202,6 +212,7 @@ class LocalCluster:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._prober.close()
+        await self._training.close()
 
     async def _until_none(self, bound: Seconds) -> None:
         """Until no replica exists, or the bound."""
@@ -248,13 +259,16 @@ class LocalCluster:
     def _take_states(self, batch: Batch) -> None:
         """Fold declarations and grants; look at what they change."""
         changed = dict.fromkeys(name for record in batch.records if (name := self._view.fold(record)) is not None)
+        jobs = dict.fromkeys(job for record in batch.records if (job := self._training.fold(record)) is not None)
         if batch.caught_up and not self._caught_up.is_set():
             self._view.begin_live()
             changed = dict.fromkeys(self._view.models)  # each gets its state published, also the empty ones
+            self._training.begin_live()
             self._caught_up.set()
         if self._caught_up.is_set():
             for name in changed:
                 self._reconciler.look(name)
+            self._training.take(jobs)
 
     def _take_news(self, batch: Batch) -> None:
         for record in batch.records:
@@ -292,6 +306,15 @@ class LocalCluster:
     def logs(self) -> ReplicaLogFiles:
         """The replicas' logs."""
         return ReplicaLogFiles(self._folder.logs, self._clock, self._exists)
+
+    @property
+    def training_logs(self) -> ReplicaLogFiles:
+        """The logs of training jobs, by member."""
+        return self._training.logs
+
+    def training_stats(self) -> TrainingStats:
+        """Counts and levels of training; zeros before `start`."""
+        return self._training.stats()
 
     def _exists(self, name: str) -> bool:
         return self._wired and any(replica.name == name for replica in self._reconciler.replicas())

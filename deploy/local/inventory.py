@@ -55,11 +55,16 @@ def node_name() -> str:
 
 
 async def _nvidia_cards() -> tuple[Card, ...]:
+    return parse_nvidia(await ask_nvidia(NVIDIA_QUERY))
+
+
+async def ask_nvidia(query: Sequence[str]) -> str:
+    """What nvidia-smi answers; empty where there is none, or no driver. Raises InventoryFailed."""
     program = shutil.which("nvidia-smi")
     if program is None:
-        return ()
+        return ""
     asked = await asyncio.create_subprocess_exec(
-        program, *NVIDIA_QUERY, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        program, *query, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     try:
         async with asyncio.timeout(NVIDIA_BOUND):
@@ -74,9 +79,9 @@ async def _nvidia_cards() -> tuple[Card, ...]:
     if asked.returncode != 0 and "No devices were found" not in text:
         said = (errors.decode(errors="replace").strip() or text.strip())[:300]
         if "couldn't communicate with the NVIDIA driver" in said:  # the tool without a driver: a machine without a GPU
-            return ()
+            return ""
         raise InventoryFailed(f"nvidia-smi failed ({asked.returncode}): {said}; try --gpus 0")
-    return parse_nvidia(text)
+    return text
 
 
 def parse_nvidia(text: str) -> tuple[Card, ...]:

@@ -54,3 +54,8 @@ class LocalSettings:
     the arithmetic of an engine."""
     pin_cores: bool = True
     """Keep each replica on as many cores as it was granted (Linux)."""
+    training_niceness: int = 10
+    """The same of training jobs: behind the engines, since nobody waits for a step."""
+    training_adopt_within: Seconds = Seconds(3600.0)
+    """How long training goes on when relume is dead, for the next one to take it over. Chosen: time to notice and to
+    restart it by hand; a step that is trained meanwhile is not lost."""

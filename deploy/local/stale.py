@@ -44,6 +44,11 @@ def find_marked(data_dir: str, replica: str | None = None) -> list[psutil.Proces
     return found
 
 
+def find_named(data_dir: str, names: Collection[str]) -> list[int]:
+    """Pids of this folder's processes that carry one of these names. Blocking."""
+    return [one.pid for one in find_marked(data_dir) if _environment(one).get(MARK_REPLICA) in names]
+
+
 def _environment(process: psutil.Process) -> dict[str, str]:
     """The environment at its start; empty for processes that ended, are zombies or belong to others."""
     try:

@@ -1,0 +1,113 @@
+"""Listens to one run: reads its reports, keeps its story, and looks at the checkpoints that it tells of."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from deploy.local.training.reading import ReportFile
+from deploy.local.training.report import read_report
+from deploy.local.training.starting import Shape, TrainingTools
+from deploy.local.training.story import Claim, Saved, SaveFailed, Story, disproven, hear, proven
+from events.types.training import CheckpointCommitted, CheckpointFailed
+from events.units import Instant, Seconds
+from preemption.trainer.manifest import BadCheckpoint
+
+logger = logging.getLogger(__name__)
+
+STEP_EVERY: Final = Seconds(10.0)
+"""Between two states of a run of which only the step has moved: a state is a record in the log, and a kilobyte."""
+
+
+class Ear:
+    """See the module. `changed` is called when others should hear of the story."""
+
+    def __init__(self, tools: TrainingTools, shape: Shape, story: Story, changed: Callable[[], None]) -> None:
+        self.story = story
+        self.checkpoints = 0
+        """That it has committed."""
+        self._tools = tools
+        self._shape = shape
+        self._changed = changed
+        self._file = ReportFile(shape.folder(tools.folder).reports)
+        self._told = story
+        self._told_at = Instant(0.0)
+
+    async def listen(self) -> None:
+        """Take in all that was said since the last time."""
+        while lines := await asyncio.to_thread(self._file.read):
+            await self._take(lines)
+        self._tell()
+
+    async def listen_to_the_end(self) -> None:
+        """The same, when nobody writes any more."""
+        await self.listen()
+        await self._take(await asyncio.to_thread(self._file.read_last))
+        self._tell()
+
+    async def _take(self, lines: Sequence[bytes]) -> None:
+        now = self._tools.clock.now()
+        claims: list[Claim] = []
+        for line in lines:
+            report = read_report(line)
+            if report is None:
+                self._tools.counts.unreadable += 1
+                continue
+            self.story, claim = hear(self.story, report, now)
+            if claim is not None:
+                claims.append(claim)
+        for claim in _worth_a_look(claims):
+            await self._judge(claim)
+
+    async def _judge(self, claim: Claim) -> None:
+        if isinstance(claim, SaveFailed):
+            self._say_failed(claim.step, claim.message, claim.notice)
+            return
+        known = self.story.checkpoint
+        if known is not None and known.verified and known.step == claim.step and not claim.notice:
+            return  # read again after a restart
+        try:
+            checkpoint = await self._tools.checker.check(claim, self._shape.start_folder(self._tools.folder))
+        except BadCheckpoint as error:
+            why = f"the checkpoint of step {claim.step} is not whole: {error}"
+            self.story = disproven(self.story, claim, why)
+            self._tools.counts.bad_checkpoints += 1
+            self._say_failed(claim.step, why, claim.notice)
+            return
+        self.story = proven(self.story, claim, checkpoint)
+        self.checkpoints += 1
+        self._tools.counts.checkpoints += 1
+        self._tools.news(
+            CheckpointCommitted(
+                job=self._shape.policy.job, run=self._shape.run, checkpoint=checkpoint, notice=claim.notice
+            )
+        )
+
+    def _say_failed(self, step: int, message: str, notice: str) -> None:
+        job = self._shape.policy.job
+        logger.warning("%s could not save at step %d: %s", job, step, message)
+        self._tools.news(CheckpointFailed(job=job, run=self._shape.run, step=step, message=message, notice=notice))
+
+    def _tell(self) -> None:
+        """Others hear at once of everything but mere steps, and of those at times, or while a notice stands."""
+        if self.story == self._told:
+            return
+        now = self._tools.clock.now()
+        only_steps = _without_step(self.story) == _without_step(self._told)
+        if only_steps and not self.story.watched and now - self._told_at < STEP_EVERY:
+            return
+        self._told, self._told_at = self.story, now
+        self._changed()
+
+
+def _without_step(story: Story) -> Story:
+    return replace(story, step=None, step_at=None)
+
+
+def _worth_a_look(claims: Sequence[Claim]) -> list[Claim]:
+    """All answers to notices, and of the other saves the newest: older ones may have been removed meanwhile."""
+    plain = [claim for claim in claims if isinstance(claim, Saved) and not claim.notice]
+    return [claim for claim in claims if not isinstance(claim, Saved) or claim.notice or claim is plain[-1]]
