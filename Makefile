@@ -37,6 +37,10 @@ test: setup  ## all tests that this machine can run; says at the end what was le
 	@$(BIN)/python -m compiling.build --if-possible
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
+trainers: setup  ## the trainer's adapters on real PyTorch, JAX, Transformers, Keras and Lightning (2.3 GB, once)
+	@python=$$($(BIN)/python tests/trainers/environment.py) && \
+	nice -n 10 $$python -m pytest -c tests/trainers/pytest.ini --rootdir tests/trainers tests/trainers
+
 quick: setup  ## the tests that take no engine and no time
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
 

@@ -5,7 +5,16 @@ This package needs nothing but Python 3.9, is part of relume, and is also publis
 
 from preemption.trainer.board import FolderBoard, RankLost, Ranks
 from preemption.trainer.guard import CheckpointGuard, Preempted
-from preemption.trainer.saving import SaveFailed
+from preemption.trainer.saving import RestoreFailed, SaveFailed
 from preemption.trainer.settings import GuardSettings
 
-__all__ = ["CheckpointGuard", "FolderBoard", "GuardSettings", "Preempted", "RankLost", "Ranks", "SaveFailed"]
+__all__ = [
+    "CheckpointGuard",
+    "FolderBoard",
+    "GuardSettings",
+    "Preempted",
+    "RankLost",
+    "Ranks",
+    "RestoreFailed",
+    "SaveFailed",
+]

@@ -30,7 +30,7 @@ from preemption.trainer.channels.http import HttpChannel
 from preemption.trainer.channels.signals import SignalChannel
 from preemption.trainer.notice import UNFENCED, Notice
 from preemption.trainer.report import Reporter
-from preemption.trainer.saving import SaveFailed, Saver, Upload
+from preemption.trainer.saving import RestoreFailed, SaveFailed, Saver, Upload
 from preemption.trainer.sealing import Sealing
 from preemption.trainer.settings import TERM_GRACE, Channels, GuardSettings, from_environment
 from preemption.trainer.store import Checkpoint, Store
@@ -83,13 +83,12 @@ class CheckpointGuard:
     def resume(self) -> int:
         """Load the newest whole checkpoint; returns its completed steps, 0 when there is none.
 
-        One that cannot be loaded is left alone and the one before is tried, on all ranks alike. Raises RankLost.
+        One that cannot be loaded is left alone and the one before is tried, on all ranks alike. Raises RestoreFailed
+        when there are some and none can be loaded (to begin anew would be worse than to stop), RankLost.
         """
-        step = self._saver.restore(self._load, self._reporter)
-        self._at = (step, 0)
-        self._plan_next(step)
-        if step:
-            self._reporter.say("resumed", step=step)
+        with self._last_words():
+            step = self._saver.restore(self._load, self._reporter)
+        self.resumed(step)
         return step
 
     def step(self, done: int) -> None:
@@ -131,6 +130,18 @@ class CheckpointGuard:
 
     # for frameworks that own the loop, and save in their own time
 
+    def resumed(self, done: int) -> None:
+        """As `resume`, when the framework has loaded the checkpoint itself."""
+        self._at = (done, 0)
+        self._plan_next(done)
+        if done:
+            self._reporter.say("resumed", step=done)
+
+    def planned(self, done: int) -> None:
+        """Save, by the framework's plan; when that fails it is reported, and training goes on. Raises RankLost."""
+        self._at = (done, 0)
+        self._save_by_plan(done)
+
     def told(self, done: int) -> bool:
         """As `step`, without saving: whether all ranks are now to save and `obey`. Raises RankLost."""
         self._at = (done, 0)
@@ -139,6 +150,11 @@ class CheckpointGuard:
     def obey(self) -> None:
         """Save now, as told. Raises Preempted when told to go, RankLost; returns when training goes on."""
         self._obey(self._watcher.notice)
+
+    @property
+    def done(self) -> int:
+        """Steps completed, as the guard was last told."""
+        return self._at[0]
 
     @property
     def newest(self) -> Checkpoint | None:
@@ -175,10 +191,10 @@ class CheckpointGuard:
 
     @contextlib.contextmanager
     def _last_words(self) -> Iterator[None]:
-        """A run that ends because a rank is lost says so."""
+        """A run that ends because a rank is lost, or no checkpoint can be loaded, says so."""
         try:
             yield
-        except RankLost as error:
+        except (RankLost, RestoreFailed) as error:
             self._reporter.last_word("aborted", step=self._at[0], message=str(error))
             raise
 

@@ -34,6 +34,10 @@ class SaveFailed(RuntimeError):
     """A rank could not write its part. What was committed before still stands; training may go on."""
 
 
+class RestoreFailed(RuntimeError):
+    """There are whole checkpoints, and none of them can be loaded. The message is the newest one's trouble."""
+
+
 class Saver:
     """The checkpoints of one run of `ranks.world` processes on one shared folder."""
 
@@ -69,20 +73,27 @@ class Saver:
         return Checkpoint(step, self._store.final(step), manifests.Manifest(step, ranks.world, files))
 
     def restore(self, load: Callback, reporter: Reporter) -> int:
-        """Load the newest whole checkpoint that all ranks can load. Returns its step; 0 for none. Raises RankLost."""
+        """Load the newest whole checkpoint that all ranks can load. Returns its step; 0 when there is none at all.
+
+        Raises RestoreFailed, RankLost.
+        """
         if self._ranks.leads:
             for path, reason in self._store.damaged():
                 reporter.say("damaged", path=str(path), message=reason)
         below = 1 << 62
+        first_trouble = ""
         while True:
             step = int(self._ranks.follow(str(self._newest(below)), self._settings.patience))
             if step == 0:
+                if first_trouble:
+                    raise RestoreFailed(f"no checkpoint can be loaded; the newest: {first_trouble}")
                 return 0
             trouble = self._ranks.all_well(self._attempt(partial(self._load, step, load)), self._settings.patience)
             if not trouble:
                 return step
             if self._ranks.leads:
                 reporter.say("restore_bad", step=step, message=trouble)
+            first_trouble = first_trouble or f"step {step}: {trouble}"
             below = step
 
     def bytes_written(self, step: int) -> int:

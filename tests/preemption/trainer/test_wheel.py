@@ -52,12 +52,15 @@ def interpreters() -> list[str]:
 
 
 def test_it_holds_the_sdk_and_nothing_else(unpacked: Path) -> None:
-    """Everything of `preemption.trainer`, nothing else of `preemption`, and no dependency."""
+    """Everything of `preemption.trainer`, nothing else of `preemption`, and no dependency but the adapters' extras."""
     source = {path.relative_to(ROOT) for path in (ROOT / "preemption" / "trainer").rglob("*.py")}
     assert {path.relative_to(unpacked) for path in unpacked.rglob("*.py")} == source
     (metadata,) = unpacked.glob("*.dist-info/METADATA")
-    assert "Requires-Dist" not in metadata.read_text(encoding="utf-8")
-    assert "Requires-Python: >=3.9" in metadata.read_text(encoding="utf-8")
+    told = metadata.read_text(encoding="utf-8")
+    assert all("extra ==" in line for line in told.splitlines() if line.startswith("Requires-Dist:"))
+    extras = {line.split()[1] for line in told.splitlines() if line.startswith("Provides-Extra:")}
+    assert extras == {"torch", "jax", "transformers", "keras", "lightning"}
+    assert "Requires-Python: >=3.9" in told
 
 
 @pytest.mark.parametrize("python", interpreters())

@@ -1,0 +1,151 @@
+"""Each framework, told and killed at random moments: its curve is that of a run that nobody disturbed, bit for bit.
+
+How many moments: RELUME_TRAINER_SEEDS (default 3; the figures in docs/how-to/trainers.md are of 20).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.trainer_runs import wait_until
+from tests.trainers.jobs.job import Job
+from tests.trainers.runs import BOUND, Nursery, Run
+
+LOG = logging.getLogger(__name__)
+EX_TEMPFAIL = 75
+SEEDS = int(os.environ.get("RELUME_TRAINER_SEEDS", "3"))
+PER_EPOCH = 12
+
+
+@dataclass(frozen=True)
+class Case:
+    """A framework as it is tested."""
+
+    module: str
+    world: int = 1
+    variant: str = ""
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+CASES = {
+    "pytorch": Case("torch_plain"),
+    "ddp": Case("torch_plain", world=2),
+    "fsdp2": Case("torch_sharded", world=2),
+    "fsdp2-staged": Case("torch_sharded", world=2, variant="staged"),
+    "jax": Case("jax_orbax"),
+    "transformers": Case("hf_trainer"),
+    "keras-jax": Case("keras_fit", environment=(("KERAS_BACKEND", "jax"),)),
+    "keras-torch": Case("keras_fit", environment=(("KERAS_BACKEND", "torch"),)),
+    "lightning": Case("lightning_fit"),
+}
+
+
+@pytest.fixture(params=CASES, scope="module")
+def case(request: pytest.FixtureRequest) -> Case:
+    return CASES[request.param]
+
+
+@pytest.fixture(scope="module")
+def nursery(case: Case) -> Iterator[Nursery]:
+    found = Nursery(case.module, **dict(case.environment))
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def calm(case: Case, nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run that nobody disturbs. Its total does not matter for the others: the schedule does, so it is the same."""
+    folder = tmp_path_factory.mktemp("calm")
+    run = Run(nursery, Job(str(folder / "run"), total_steps(), world=case.world, variant=case.variant))
+    run.start()
+    assert run.wait() == [0] * case.world, run.log()
+    return run
+
+
+@pytest.fixture
+def run(calm: Run, tmp_path: Path) -> Run:
+    """The same training, to be disturbed."""
+    job = replace(calm.job, folder=str(tmp_path / "run"), pause=0.004, save_pause=0.06)
+    return Run(calm.nursery, job)
+
+
+def total_steps() -> int:
+    """Enough for all seeds: a notice by file takes up to 0.2 s to be seen."""
+    return (60 + 70 * SEEDS) // PER_EPOCH * PER_EPOCH
+
+
+def tell(run: Run, seed: int) -> str:
+    """One of the ways, to one of the ranks."""
+    how = ("file", "SIGUSR1", "SIGTERM")[seed % 3]
+    if how == "file":
+        run.tell(id=f"n{seed}", epoch=seed)
+    else:
+        run.signal(getattr(signal, how), rank=seed % run.job.world)
+    return how
+
+
+def test_told_at_random_steps_and_during_saves_no_step_is_lost(run: Run, calm: Run) -> None:
+    """Exit code 75 with the last step committed, the next start goes on right after it, and all is bit-equal."""
+    for seed in range(SEEDS):
+        draw = random.Random(seed)
+        during_a_save = seed % 2 == 1
+        run.start(every=5)
+        run.wait_for_step(run.trained() + draw.randrange(1, 8))
+        if during_a_save:
+            run.wait_for_save()
+        how = tell(run, seed)
+        assert run.wait() == [EX_TEMPFAIL] * run.job.world, run.log()
+        assert run.committed() == run.trained() + 1 == run.heard("leaving")[0]["step"]
+        LOG.info("seed %d: told by %s%s, left at %d", seed, how, " in a save" * during_a_save, run.committed())
+    finish(run, calm)
+    assert [len(run.lines(rank)) for rank in range(run.job.world)] == [run.job.total] * run.job.world
+
+
+def test_killed_at_random_moments_of_saves_what_was_committed_is_not_lost(run: Run, calm: Run) -> None:
+    """The next start goes on at the newest marked checkpoint; steps since then are done again, to the same bits."""
+    again = 0
+    for seed in range(SEEDS):
+        draw = random.Random(1000 + seed)
+        committed = start_again(run)
+        run.wait_for_step(committed + draw.randrange(0, 9))
+        run.wait_for_save()
+        time.sleep(draw.random() * 0.15)  # a save takes 0.06 s and what the framework needs
+        run.kill()
+        again += run.trained() + 1 - run.committed()
+        LOG.info(
+            "seed %d: began at %d, killed in step %d, newest mark %d",
+            seed,
+            committed,
+            run.trained() + 1,
+            run.committed(),
+        )
+    LOG.info("%d uncommitted steps are done again", again)
+    start_again(run)
+    run.kill()
+    finish(run, calm)
+
+
+def start_again(run: Run) -> int:
+    """Start, and see that it goes on from the newest marked checkpoint; returns its step."""
+    committed = run.committed()
+    run.start(every=5)
+    if committed:
+        wait_until(lambda: bool(run.heard("resumed")) or run.ended(), BOUND)
+        assert [report["step"] for report in run.heard("resumed")] == [committed], run.log()
+    return committed
+
+
+def finish(run: Run, calm: Run) -> None:
+    """To the end, in peace: the same curve."""
+    run.start(pause=0.0)
+    assert run.wait() == [0] * run.job.world, run.log()
+    assert run.curves() == calm.curves()
