@@ -100,8 +100,6 @@ class Order:
     door: Door | None = None
     keep: tuple[int, ...] = ()
     """Descriptors that shim and engine inherit: uses of weights, which so end when the last process does."""
-    keep: tuple[int, ...] = ()
-    """Descriptors that shim and engine inherit: uses of weights, which so end when the last process does."""
     folder: Path | None = None
     word: Path | None = None
     """Where it is written how the engine ended, for a relume that comes after."""
@@ -206,7 +204,7 @@ async def start_process(order: Order) -> ReplicaProcess:
     shim = await asyncio.create_subprocess_exec(
         sys.executable, "-I", "-S", SHIM, *order.shim_arguments(),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-        env=dict(order.env), start_new_session=True, pass_fds=order.keep, pass_fds=order.keep, cwd=order.folder,
+        env=dict(order.env), start_new_session=True, pass_fds=order.keep, cwd=order.folder,
     )  # fmt: skip
     try:
         pid = await _first_word(shim, order)
