@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from deploy.cli.commands import command
 from deploy.cli.connection import Connection, Question, segment
 from deploy.cli.failing import Refused
-from deploy.cli.options import Kind, complete_models, output, talking
+from deploy.cli.options import Kind, complete_listed, output, talking
 from deploy.cli.output import say, show_json
+
+if TYPE_CHECKING:
+    from deploy.spec.kinds import Document
 
 
 class _Duration(click.ParamType[float]):
@@ -36,7 +40,7 @@ DURATION = _Duration()
 
 @command("apply", (
     "relume apply -f model.yaml",
-    "relume apply -f models/ --dry-run      # say what would change",
+    "relume apply -f models/ --dry-run      # models and training jobs; say what would change",
     "relume apply -f model.yaml --wait      # until it is ready, or at zero",
     "relume get models llama -o yaml | sed s/maxReplicas:.*/maxReplicas:\\ 8/ | relume apply -f -",
 ))  # fmt: skip
@@ -49,46 +53,87 @@ DURATION = _Duration()
 def apply(  # noqa: PLR0913 - one parameter an option
     connection: Connection, files: Sequence[str], output: str, timeout: float, *, dry_run: bool, wait: bool
 ) -> None:
-    """Declare models: all documents of all files, or none."""
-    from deploy.cli.checking import read_files  # noqa: PLC0415 - reading files takes pydantic, `delete` does not
-
-    models = read_files(files)
-    documents = [
-        model.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True) for model in models
-    ]
-    body = "\n---\n".join(json.dumps(document) for document in documents).encode()
-    question = Question("POST", "/v1alpha1/models", {"dryRun": dry_run}, body, "application/yaml")
-    result = connection.ask(question)
+    """Declare models and training jobs: all documents of all files, or none."""
+    result = declare(connection, files, dry_run=dry_run)
     if output == "json":
         show_json(result)
     else:
         for item in result["items"]:
-            say(_applied(item, dry_run=dry_run))
-    if wait and not dry_run:
+            say(applied(item, dry_run=dry_run))
+    models = [item["metadata"]["name"] for item in result["items"] if item["kind"] == "Model"]
+    if wait and models and not dry_run:
         from deploy.cli.waiting import wait_until_settled  # noqa: PLC0415 - only with --wait
 
-        wait_until_settled(connection, [item["metadata"]["name"] for item in result["items"]], timeout)
+        wait_until_settled(connection, models, timeout)
 
 
-@command("delete", ("relume delete model llama", "relume delete model llama qwen --ignore-missing"))
-@click.argument("kind", type=Kind(["model", "models"], "model"), metavar="model")
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_models)
-@click.option("--ignore-missing", is_flag=True, help="A model that is not declared is no error.")
+def declare(connection: Connection, files: Sequence[str], *, dry_run: bool) -> dict[str, Any]:
+    """Declare the documents of some files; the answer. Refused with every problem."""
+    from deploy.cli.checking import read_files  # noqa: PLC0415 - reading files takes pydantic, `delete` does not
+
+    return send_documents(connection, read_files(files), dry_run=dry_run)
+
+
+def send_documents(connection: Connection, documents: Sequence[Document], *, dry_run: bool) -> dict[str, Any]:
+    """Declare documents that were read; the answer."""
+    plain = [one.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True) for one in documents]
+    body = "\n---\n".join(json.dumps(document) for document in plain).encode()
+    answer: dict[str, Any] = connection.ask(
+        Question("POST", "/v1alpha1/apply", {"dryRun": dry_run}, body, "application/yaml")
+    )
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Deletable:
+    """A kind that can be deleted: where, what people call it, what follows, and how it is told that there is none."""
+
+    path: str
+    word: str
+    follows: str
+    none: str
+
+
+_MODELS = _Deletable("models", "model", "its replicas drain", "model-not-found")
+_TRAINING = _Deletable("training", "training job", "what runs of it ends", "training-job-not-found")
+_DELETABLE: Final = {"model": _MODELS, "models": _MODELS, "training": _TRAINING}
+
+
+@command("delete", (
+    "relume delete model llama",
+    "relume delete model llama qwen --ignore-missing",
+    "relume delete training tune",
+))  # fmt: skip
+@click.argument("kind", type=Kind(list(_DELETABLE), "model"), metavar="model|training")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_listed)
+@click.option("--ignore-missing", is_flag=True, help="What is not declared is no error.")
 @talking
-def delete(connection: Connection, kind: str, names: Sequence[str], *, ignore_missing: bool) -> None:  # noqa: ARG001 - there is one kind
-    """Declare models no longer. Held requests get 404; running ones finish; then the replicas stop."""
+def delete(connection: Connection, kind: str, names: Sequence[str], *, ignore_missing: bool) -> None:
+    """Declare models or training jobs no longer.
+
+    Held requests of a model get 404; running ones finish; then its replicas stop. A training job is told to save, and
+    ends; what it has saved stays where it is.
+    """
+    delete_all(connection, kind, names, ignore_missing=ignore_missing)
+
+
+def delete_all(connection: Connection, kind: str, names: Sequence[str], *, ignore_missing: bool) -> None:
+    """Delete each; say so."""
+    deletable = _DELETABLE[kind]
     for name in names:
         try:
-            connection.ask(Question("DELETE", f"/v1alpha1/models/{segment(name)}"))
+            connection.ask(Question("DELETE", f"/v1alpha1/{deletable.path}/{segment(name)}"))
         except Refused as refused:
-            if not (ignore_missing and refused.name == "model-not-found"):
+            if not (ignore_missing and refused.name == deletable.none):
                 raise
             continue
-        say(f"model {name} deleted; its replicas drain")
+        say(f"{deletable.word} {name} deleted; {deletable.follows}")
 
 
-def _applied(item: dict[str, Any], *, dry_run: bool) -> str:
+def applied(item: dict[str, Any], *, dry_run: bool) -> str:
+    """What became of one document."""
     metadata = item["metadata"]
+    word = {"Model": "model", "TrainingJob": "training job"}.get(item["kind"], item["kind"])
     would = " (dry run)" if dry_run else ""
     revision = f", revision {metadata['revision']}" if item["action"] != "unchanged" else ""
-    return f"model {metadata['name']} {item['action']}{revision}{would}"
+    return f"{word} {metadata['name']} {item['action']}{revision}{would}"

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections.abc import Iterator, Sequence
-from typing import Final
-
 import click
 
 from deploy.cli.commands import command
@@ -14,12 +9,7 @@ from deploy.cli.connection import Connection, segment
 from deploy.cli.failing import Refused
 from deploy.cli.options import complete_replicas, talking
 from deploy.cli.output import say
-
-MOST_FOLLOWED: Final = 32
-"""Replicas that are followed at the same time, a thread and a connection each."""
-
-WAITING_LINES: Final = 1000
-"""Lines that wait to be printed; a reader that is slower than its replicas slows their streams."""
+from deploy.cli.streams import Stream, lines_of, print_streams
 
 
 @command("logs", (
@@ -34,15 +24,7 @@ WAITING_LINES: Final = 1000
 def logs(connection: Connection, name: str, tail: int, *, follow: bool) -> None:
     """Show what a replica writes, or all replicas of a model, each line with its replica."""
     replicas = _replicas(connection, name)
-    if len(replicas) == 1:
-        for line in _lines(connection, replicas[0], tail, follow=follow):
-            click.echo(line)
-    elif not follow:
-        for replica in replicas:
-            for line in _lines(connection, replica, tail, follow=False):
-                click.echo(f"{replica} | {line}")
-    else:
-        _follow_all(connection, replicas, tail)
+    print_streams(connection, {replica: _stream(replica) for replica in replicas}, tail, follow=follow)
 
 
 def _replicas(connection: Connection, name: str) -> list[str]:
@@ -70,7 +52,7 @@ def _replicas(connection: Connection, name: str) -> list[str]:
 def _ended(connection: Connection, name: str, unknown: Refused) -> str:
     """The name of a replica that ended: its log is still there. Refused when there was none."""
     try:
-        list(_lines(connection, name, 0, follow=False))
+        list(lines_of(connection, _stream(name), 0, follow=False))
     except Refused as refused:
         if refused.name != "replica-not-found":
             raise
@@ -78,35 +60,5 @@ def _ended(connection: Connection, name: str, unknown: Refused) -> str:
     return name
 
 
-def _lines(connection: Connection, replica: str, tail: int, *, follow: bool) -> Iterator[str]:
-    query = {"tail": tail, "follow": follow}
-    path = f"/v1alpha1/replicas/{segment(replica)}/logs"
-    for line in connection.lines(path, query, follow=follow):
-        yield line.decode("utf-8", "replace")
-
-
-def _follow_all(connection: Connection, replicas: Sequence[str], tail: int) -> None:
-    """Follow several replicas at once until all have ended."""
-    if len(replicas) > MOST_FOLLOWED:
-        say(f"following the first {MOST_FOLLOWED} of {len(replicas)} replicas")
-    lines: queue.Queue[str | None] = queue.Queue(WAITING_LINES)
-
-    def read(replica: str) -> None:
-        try:
-            for line in _lines(connection, replica, tail, follow=True):
-                lines.put(f"{replica} | {line}")
-        except Refused as refused:
-            lines.put(f"{replica} | [{refused.what}]")
-        finally:
-            lines.put(None)
-
-    followed = replicas[:MOST_FOLLOWED]
-    for replica in followed:
-        threading.Thread(target=read, args=(replica,), daemon=True).start()
-    left = len(followed)
-    while left:
-        line = lines.get()
-        if line is None:
-            left -= 1
-        else:
-            click.echo(line)
+def _stream(replica: str) -> Stream:
+    return Stream(f"/v1alpha1/replicas/{segment(replica)}/logs")

@@ -89,15 +89,27 @@ def model_argument(function: Function) -> Function:
     return click.argument("model", metavar="MODEL", shell_complete=complete_models)(function)
 
 
-def complete_models(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of declared models; none when no relume answers."""
-    return [CompletionItem(name) for name in _names(ctx, "/v1alpha1/models") if name.startswith(incomplete)]
+def completing(*lists: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """A completion by the names in these lists of the admin port; by none when no relume answers."""
+
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        names = (name for kind in lists for name in _names(ctx, f"/v1alpha1/{kind}"))
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+    return complete
 
 
-def complete_replicas(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of replicas and of models."""
-    names = [*_names(ctx, "/v1alpha1/replicas"), *_names(ctx, "/v1alpha1/models")]
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+complete_models = completing("models")
+complete_replicas = completing("replicas", "models")
+complete_training = completing("training")
+complete_reclaims = completing("reclaims")
+
+
+def complete_listed(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of the kind that was typed before."""
+    kind = str(ctx.params.get("kind") or "replicas").rstrip("s")
+    by_kind = {"training": complete_training, "reclaim": complete_reclaims, "model": complete_models}
+    return by_kind.get(kind, complete_replicas)(ctx, parameter, incomplete)
 
 
 def _names(ctx: click.Context, path: str) -> list[str]:

@@ -78,6 +78,11 @@ def replicas(count: int) -> str:
     return "1 replica" if count == 1 else f"{count} replicas"
 
 
+def times(count: int) -> str:
+    """``never``, ``once``, ``3 times``."""
+    return {0: "never", 1: "once"}.get(count, f"{count} times")
+
+
 def seconds(value: float | None) -> str:
     """A duration for people."""
     if value is None:

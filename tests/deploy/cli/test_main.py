@@ -54,7 +54,8 @@ def test_the_table_of_commands_and_the_commands_agree() -> None:
     ("arguments", "code"),
     [
         (("--version",), 0), (("--help",), 0), (("-h",), 0), ((), 2), (("get",), 2), (("get", "pods"), 2),
-        (("get", "reclaims"), 2), (("get", "training"), 2), (("explain",), 2), (("scale", "m", "x", "--for", "1m"), 2),
+        (("get", "reclaims", "--admin", "http://127.0.0.1:9"), 1), (("train", "submit"), 2), (("train", "pause"), 2),
+        (("reclaims", "explain"), 2), (("explain",), 2), (("scale", "m", "x", "--for", "1m"), 2),
         (("scale", "m", "1"), 2),
         (("scale", "m", "auto", "--for", "1m"), 2),
         (("scale", "m", "-1", "--for", "1m"), 2), (("scale", "m", "10001", "--for", "1m"), 2),
