@@ -220,11 +220,11 @@ class CheckpointGuard:
                 self._watcher.end_round()
                 return
             verdict = self._ranks.follow("leave" if self._watcher.must_leave else "continue", self._settings.patience)
-        self._watcher.end_round()
-        if verdict == "leave":
+        if verdict == "leave":  # the round stays open: what is told from here on finds nobody
             self._reporter.last_word("leaving", id=notice.id, epoch=notice.epoch, step=done)
             self.close()
             raise Preempted(self._settings.exit_code)
+        self._watcher.end_round()
         self._reporter.say("continued", id=notice.id, epoch=notice.epoch, step=done)
 
     def _save(self, notice: Notice | None = None, *, staged: bool = False) -> None:
