@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 .DEFAULT_GOAL := help
 
-.PHONY: compiled pure help setup demo test quick check bench lint types contracts generated generate format lock wheel clean
+.PHONY: kubernetes compiled pure help setup demo test quick check bench lint types contracts generated generate format lock wheel clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -22,6 +22,9 @@ $(VENV)/.ready: requirements/dev.txt pyproject.toml
 	@touch $@
 
 setup: $(VENV)/.ready  ## make .venv with the locked dependencies
+
+kubernetes: setup  ## build the control plane that Kubernetes tests run on (once, 5 to 15 minutes; needs Go)
+	$(BIN)/python -m tests.support.kube_binary
 
 demo: setup  ## the main job on a small real model: zero, cold start, burst, back to zero (a minute)
 	$(BIN)/relume demo
@@ -56,7 +59,7 @@ types: setup
 contracts: setup
 	$(BIN)/lint-imports --no-logo
 
-GENERATORS := events.describe deploy.spec.schema deploy.api.openapi deploy.cli.reference
+GENERATORS := events.describe deploy.spec.schema deploy.api.openapi deploy.cli.reference deploy.kubernetes.crd
 generated: setup  ## are the generated files up to date?
 	@set -e; for module in $(GENERATORS); do $(BIN)/python -m $$module --check; done
 
@@ -74,7 +77,7 @@ lock: setup  ## lock the dependencies anew, with versions and hashes
 	$(BIN)/python -m pip install --quiet "uv>=0.13"
 	UV="$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header"; \
 	$$UV pyproject.toml --output-file requirements/runtime.txt; \
-	$$UV pyproject.toml --extra llamacpp --extra kafka --group test --group lint --group build --output-file requirements/dev.txt
+	$$UV pyproject.toml --extra llamacpp --extra kafka --extra kubernetes --group test --group lint --group build --output-file requirements/dev.txt
 
 wheel: setup  ## build the wheels (relume, relume-trainer) into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist . ./packaging/trainer

@@ -14,6 +14,7 @@ from tests.support.needs import NEEDS, required
 
 if TYPE_CHECKING:
     from tests.support.kafka_broker import Broker
+    from tests.support.kube_plane import ControlPlane
 
 hypothesis.settings.register_profile("house", deadline=None)  # the time of one example says nothing on a shared machine
 hypothesis.settings.load_profile("house")
@@ -59,6 +60,16 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         missing = [name for name, need in NEEDS.items() if not need.there()]
         if missing:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture
+def plane() -> Iterator[ControlPlane]:
+    """The Kubernetes control plane that tests share; whatever is done to it, it runs again afterwards."""
+    from tests.support.kube_plane import shared_plane  # noqa: PLC0415 - four processes, for those who ask
+
+    found = shared_plane()
+    yield found
+    found.revive()
 
 
 @pytest.fixture

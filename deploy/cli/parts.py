@@ -16,7 +16,7 @@ from deploy.settings.settings import Settings, SettingsRefused
 _FIRST: Final = ("events", "node_name", "data_dir")
 _GATEWAY: Final = ("gateway_", "max_body", "hold_", "access_log", "peer_", "inference_")
 _AUTOSCALER: Final = ("kafka_clusters",)
-_CLUSTER: Final = ("gpus", "cpu", "memory", "adopt_within")
+_CLUSTER: Final = ("gpus", "cpu", "memory", "adopt_within", "cluster", "kube")
 _DRAINING: Final = ("drain_bound",)
 
 
@@ -61,13 +61,15 @@ def autoscaler(**given: str | None) -> int:
 @command("cluster", (
     "relume cluster --events kafka://localhost:9092 -f model.yaml",
     "relume cluster --events kafka://b1:9092,b2:9092 --node-name gpu-1 --gpus 8",
+    "relume cluster --events kafka://b1:9092 --cluster kubernetes --kube-namespace models",
 ))  # fmt: skip
 @click.option(
     "-f", "--file", "files", multiple=True, metavar="FILE", help="Declare these models first; file or folder."
 )
 @setting_options(_options(*_CLUSTER, *_DRAINING))
 def cluster(files: Sequence[str], **given: str | None) -> int:
-    """Run the cluster in the foreground: it grants replicas what there is, and starts and stops them on this machine.
+    """Run the cluster in the foreground: it grants replicas what there is, and starts and stops them on this machine,
+    or, with --cluster kubernetes, as pods.
 
     One of them leads; another one stands by and takes over when it ends. Replicas of a cluster that died serve on for
     --adopt-within, and the next one on the same data folder takes them over. Every option is also an environment

@@ -27,6 +27,7 @@ _OTHERS: Final = sorted(
     "relume up --data-dir ./data --gateway-port 9000 --admin-port 9001 --gpus 2",
     "relume up --events memory:             # keeps nothing; for trying things out",
     "relume up --events kafka://localhost:9092",
+    "relume up --cluster kubernetes --kubeconfig ~/.kube/config --kube-namespace models",
 ))  # fmt: skip
 @click.option(
     "-f", "--file", "files", multiple=True, metavar="FILE", help="Declare these models first; file or folder."

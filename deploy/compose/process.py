@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from deploy.api.declaring import Declarations
 from deploy.api.ports import ReplicaLogs, Traffic
 from deploy.api.server import AdminParts, AdminServer
 from deploy.api.settings import AdminSettings
@@ -29,6 +30,7 @@ class Made:
 
     `gateway`: the name of the gateway among them, if there is one, with its `traffic`. `urls`: where it listens,
     besides the admin port, asked once all have started. `folder_taken`: until then the endpoints file is another's.
+    `declarer`: is given what writes declarations, before anything starts.
     """
 
     parts: Sequence[Part]
@@ -39,6 +41,7 @@ class Made:
     logs: ReplicaLogs = field(default_factory=LogsElsewhere)
     urls: Mapping[str, Callable[[], str]] = field(default_factory=dict)
     folder_taken: asyncio.Event | None = None
+    declarer: Callable[[Declarations], None] | None = None
 
 
 class Process:
@@ -56,6 +59,8 @@ class Process:
             made.admin,
         )  # fmt: skip
         self._publishing: asyncio.Task[None] | None = None
+        if made.declarer is not None:
+            made.declarer(self._admin.declarations)
 
     async def start(self, documents: Sequence[Document]) -> None:
         """Start every part and declare `documents`; returns when requests are taken.

@@ -17,10 +17,12 @@ from deploy.compose.autoscaler import AutoscalerPart
 from deploy.compose.cluster import ClusterHow, ClusterPart, TakeFolder, local_settings
 from deploy.compose.eventlog import OpenLog
 from deploy.compose.gateway import GatewayPart
+from deploy.compose.kubernetes import KubernetesPart, kubernetes_settings
 from deploy.compose.lags import KafkaLags
 from deploy.compose.part import InBackground
 from deploy.compose.process import Made
 from deploy.local.folder import DataFolder, FolderUnusable, holder_of, wait_for_folder
+from deploy.settings.kubernetes import ClusterKind
 from deploy.settings.settings import Settings
 from events.clock import Clock
 from events.units import Seconds
@@ -58,11 +60,22 @@ def make(role: Role, settings: Settings, log: OpenLog, clock: Clock, folder: Dat
             return Made((gateway,), admin, endpoints, settings.node_name, gateway.desk, urls={"gateway": gateway.url})
         case Role.AUTOSCALER:
             return Made((InBackground(_autoscaler(settings, log, clock, owner)),), admin, endpoints)
+        case Role.CLUSTER if settings.cluster is ClusterKind.KUBERNETES:
+            settings.data_dir.mkdir(parents=True, exist_ok=True)  # of the endpoints file; nothing else is kept here
+            pods = KubernetesPart(log, clock, owner, kubernetes_settings(settings, owner))
+            return Made((InBackground(pods),), admin, endpoints, declarer=pods.declares)
         case Role.CLUSTER:
             local = replace(local_settings(settings), adopt_within=Seconds(settings.adopt_within))
             how = ClusterHow(owner, local, Seconds(settings.drain_bound))
             cluster = ClusterPart(log, clock, _awaited(settings.data_dir), how)
             return Made((InBackground(cluster),), admin, endpoints, logs=cluster, folder_taken=cluster.folder_taken)
+        case Role.ALL if settings.cluster is ClusterKind.KUBERNETES:
+            gateway = GatewayPart(settings, log, clock, boot)
+            pods = KubernetesPart(log, clock, owner, kubernetes_settings(settings, owner))
+            return Made(
+                (_autoscaler(settings, log, clock, owner), gateway, InBackground(pods)), admin, endpoints,
+                settings.node_name, gateway.desk, urls={"gateway": gateway.url}, declarer=pods.declares,
+            )  # fmt: skip
         case Role.ALL:
             assert folder is not None, "hold it first"
             how = ClusterHow(owner, local_settings(settings), Seconds(0.0))

@@ -16,6 +16,8 @@ from deploy.compose.eventlog import event_log
 from deploy.compose.logs import set_up_logging
 from deploy.compose.process import Process
 from deploy.compose.roles import Role, folder_of, make
+from deploy.kubernetes.api import KubernetesMissing
+from deploy.kubernetes.lease import LeaseLost
 from deploy.local.folder import DataFolder, FolderInUse, FolderUnusable, open_folder
 from deploy.local.inventory import InventoryFailed
 from deploy.local.stale import StaleProcessesRemain
@@ -32,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 _TOLD = (
     FolderInUse, FolderUnusable, InventoryFailed, StaleProcessesRemain, SpecRefused, EventLogError, ProblemError,
-    Deposed,
+    Deposed, KubernetesMissing, LeaseLost,
 )  # fmt: skip
 """What the user can mend: told in a sentence, without a traceback."""
 

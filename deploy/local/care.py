@@ -1,4 +1,4 @@
-"""What running replicas need besides starts and stops: a look at their memory and progress, their metrics, suspicions.
+"""What replicas on this machine need besides starts and stops: a look at their memory and progress.
 
 Memory limits are kept by looking each second (four times as often above 80 % of a limit): a burst between two looks may
 pass its limit for that long. Who needs the kernel to keep them runs relume in a cgroup of its own.
@@ -10,40 +10,26 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from deploy.local.declared import Reason
+from deploy.local.looking import Looking
 from deploy.local.prober import HttpProber
-from deploy.local.readings import read_metrics
 from deploy.local.replica import Replica
 from deploy.local.settings import LocalSettings
-from deploy.local.starting import Prepared
 from deploy.local.usage import TreeUse, measure_trees
 from events.clock import Clock
-from events.names import ReplicaName
-from events.types.replicas import ReplicaState
-from events.units import Instant, Seconds
-from runtime.desk.busy import parse_running
+from events.units import Seconds
 
 NEAR: Final = 0.8
-SERVING: Final = (ReplicaState.READY, ReplicaState.DRAINING)
-CHECKS: Final = 2
-APART: Final = Seconds(0.3)
-"""Between two checks of a suspect. A refused connection fails a check at once: by then a crash has been told as what it
-is, with its exit code, and a full backlog has been taken up."""
 
 
-class Care:
-    """Looks after all replicas. `replicas` gives those that exist now; `news` takes events that may be lost."""
+class Care(Looking):
+    """Looks after all replicas of this machine."""
 
     def __init__(
         self, clock: Clock, settings: LocalSettings, prober: HttpProber, replicas: Callable[[], Sequence[Replica]],
         news: Callable[[object], None],
     ) -> None:  # fmt: skip
-        self._clock = clock
-        self._settings = settings
-        self._prober = prober
+        super().__init__(clock, settings, prober, replicas, news)
         self._replicas = replicas
-        self._news = news
-        self._checking: set[ReplicaName] = set()
 
     async def watch(self) -> None:
         """Look at what the processes use, until cancelled."""
@@ -57,66 +43,6 @@ class Care:
                 replica.watch(use)
                 near |= use is not None and _is_near(replica, use)
             await self._pause(Seconds(self._settings.watch_every / 4 if near else self._settings.watch_every))
-
-    async def read_all_metrics(self) -> None:
-        """Read the metrics of serving replicas, until cancelled."""
-        while True:
-            began = self._clock.now()
-            readers = [self._read_metrics(one) for one in self._replicas() if one.state in SERVING]
-            await asyncio.gather(*readers)
-            await self._clock.sleep_until(Instant(began + self._settings.metrics_every))
-
-    async def _read_metrics(self, replica: Replica) -> None:
-        prepared = replica.prepared_start
-        if prepared is None or not prepared.abilities.metrics_path:
-            return
-        bound = Seconds(self._settings.metrics_every * 0.75)
-        wanted = prepared.wanted
-        text = await self._prober.text(wanted.host, wanted.port, prepared.abilities.metrics_path, bound)
-        if text is not None and replica.state in SERVING:
-            self._news(read_metrics(text, replica.declared.model, replica.name, replica.grant.revision))
-
-    async def check_suspect(self, replica: Replica, reason: str) -> None:
-        """Probe a suspected replica; replace it when it does not answer. One check a replica at a time.
-
-        It must answer its health check and, unless all its slots are busy or it does not tell how many are, then also
-        a one-token request: some engines are healthy and generate nothing any more.
-        """
-        prepared = replica.prepared_start
-        if prepared is None or replica.state not in SERVING or replica.name in self._checking:
-            return
-        self._checking.add(replica.name)
-        try:
-            wrong = await self._wrong_with(prepared)
-        finally:
-            self._checking.discard(replica.name)
-        if wrong:
-            replica.fail(Reason.UNRESPONSIVE, f"suspected ({reason}), and {wrong}")
-
-    async def _wrong_with(self, prepared: Prepared) -> str:
-        """Why a replica must be replaced, or empty."""
-        settings, wanted, probe = self._settings, prepared.wanted, prepared.probe
-        bound = settings.suspect_bound
-        for number in range(CHECKS):
-            if number:
-                await self._pause(APART)
-            if await self._prober.check(wanted.host, wanted.port, probe.health_path, bound):
-                break
-        else:
-            return f"no answer to {CHECKS} health checks of {bound:g} s"
-        path = prepared.abilities.busy_path
-        said = await self._prober.text(wanted.host, wanted.port, path, bound) if path else None
-        running = None if said is None else parse_running(said)
-        if running is None or running >= wanted.slots:
-            return ""
-        try:
-            async with asyncio.timeout(settings.suspect_token_bound):
-                return await self._prober.warm_up(wanted.host, wanted.port, probe)
-        except TimeoutError:
-            return f"no answer to a one-token request within {settings.suspect_token_bound:g} s"
-
-    async def _pause(self, seconds: Seconds) -> None:
-        await self._clock.sleep_until(Instant(self._clock.now() + seconds))
 
 
 def _is_near(replica: Replica, use: TreeUse) -> bool:

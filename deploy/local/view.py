@@ -47,9 +47,9 @@ class ModelView:
 
 
 class View:
-    """All models. Used on the event loop only."""
+    """All models. Used on the event loop only. `node`: whose replicas count; None: those of all nodes."""
 
-    def __init__(self, node: str, drain_bound: Seconds) -> None:
+    def __init__(self, node: str | None, drain_bound: Seconds) -> None:
         self.models: dict[ModelName, ModelView] = {}
         self.epoch = 0
         self.refused_grants = 0
@@ -97,14 +97,16 @@ class View:
         return ModelName(grant.model)
 
     def granted(self, name: ModelName) -> Granted:
-        """What the plan needs: the replicas on this node; none for what is not declared, or by a void grant."""
+        """What the plan needs: the replicas that count; none for what is not declared, or by a void grant."""
         model = self.models.get(name, ModelView())
         declared = model.revisions.get(model.revision)
         total = declared.timeouts.total if isinstance(declared, Declared) else DEFAULT_TOTAL
         grant = model.valid_grant
         return Granted(
             uid=model.uid,
-            replicas=tuple(one for one in (grant.replicas if grant else ()) if one.placement.node == self._node),
+            replicas=tuple(
+                one for one in (grant.replicas if grant else ()) if self._node in (None, one.placement.node)
+            ),
             drain_bound=Seconds(min(total, self._drain_bound)),
         )
 

@@ -20,6 +20,7 @@ from pydantic_settings import SettingsConfigDict
 
 from deploy.settings.events_url import EventsUrl, KafkaEvents, SqliteEvents, parse_events_url
 from deploy.settings.kafka import KafkaFields
+from deploy.settings.kubernetes import KubernetesFields
 from deploy.settings.peers import PeerFields
 from events.log import Retention
 from events.names import DNS_LABEL_PATTERN
@@ -55,7 +56,7 @@ def default_data_dir() -> Path:
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "share") / "relume"
 
 
-class Settings(PeerFields, KafkaFields):
+class Settings(PeerFields, KubernetesFields, KafkaFields):
     """All settings of a relume process."""
 
     model_config = SettingsConfigDict(
@@ -129,7 +130,7 @@ class Settings(PeerFields, KafkaFields):
     """How it says it: text or json."""
 
     @field_validator("data_dir", "gateway_tls_cert", "gateway_tls_key", "admin_tls_cert", "admin_tls_key",
-                     "admin_token_file", "admin_client_ca")  # fmt: skip
+                     "admin_token_file", "admin_client_ca", "kubeconfig")  # fmt: skip
     @classmethod
     def _expanded(cls, path: Path | None) -> Path | None:
         return None if path is None else path.expanduser()
@@ -152,7 +153,7 @@ class Settings(PeerFields, KafkaFields):
         return text
 
     @field_validator("gateway_tls_cert", "gateway_tls_key", "admin_tls_cert", "admin_tls_key", "admin_token_file",
-                     "admin_client_ca")  # fmt: skip
+                     "admin_client_ca", "kubeconfig")  # fmt: skip
     @classmethod
     def _file(cls, path: Path | None) -> Path | None:
         if path is not None and not path.is_file():

@@ -20,7 +20,7 @@ from deploy.spec.model import Model
 from deploy.spec.problem import SpecProblem
 from events.types.models import ModelDeclared, Override
 
-REVISED_BY: Final = ("engine", "weights", "resources", "slots")
+REVISED_BY: Final = ("engine", "weights", "resources", "slots", "pod", "scaleTargetRef")
 """The parts of the spec that a replica is made of."""
 
 

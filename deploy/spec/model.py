@@ -14,6 +14,7 @@ from autoscaler.policy_spec import POLICIES as POLICIES  # who checks declaratio
 from autoscaler.spec import ScalingSpec
 from coldstart.spec import ColdStartSpec, WeightsSpec
 from deploy.spec.document import MetadataSpec, broken_rule
+from deploy.spec.pod import PodSpec, ScaleTargetSpec
 from deploy.spec.policy import ModelPolicy, Objectives, Percentiles
 from events.names import ModelName
 from events.spec import Duration, Spec
@@ -108,6 +109,10 @@ class ModelSpec(Spec):
     """What the owner promises."""
     aliases: Annotated[tuple[Alias, ...], Field(max_length=100)] = ()
     """Other names that requests may use, also with slashes; never the name of a model."""
+    pod: PodSpec | None = None
+    """On Kubernetes: how a replica becomes a pod. Not read elsewhere."""
+    scale_target_ref: ScaleTargetSpec | None = None
+    """On Kubernetes: an object that exists already, such as a Deployment, is scaled instead. Not read elsewhere."""
 
 
 class Model(Spec):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.demo.model import cached_path
-from tests.support import kafka_broker
+from tests.support import kafka_broker, kube_binary
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -48,6 +48,11 @@ NEEDS: dict[str, Need] = {
         there=kafka_broker.there,
         purpose="tests on a real Apache Kafka",
         remedy="install Java 17 or newer and Maven (java, mvn), and relume[kafka]",
+    ),
+    "kubernetes": Need(
+        there=lambda: kube_binary.there() and importlib.util.find_spec("kubernetes") is not None,
+        purpose="tests on a real Kubernetes control plane",
+        remedy="install Go 1.26 and relume[kubernetes], and run: make kubernetes (once; it takes 5 to 15 minutes)",
     ),
     "go": Need(
         there=lambda: shutil.which("go") is not None,

@@ -79,11 +79,12 @@ EVERY = {
     "kafka_security": "sasl_ssl", "kafka_sasl_mechanism": "SCRAM-SHA-512", "kafka_username": "me",
     "peer_address": "10.0.0.1:8082", "peer_listen": "0.0.0.0:8082",
     "adopt_within": "5m", "inference_reply_topics": "answers",
+    "cluster": "kubernetes", "kube_context": "prod", "kube_namespace": "models",
 }  # fmt: skip
 FILES = (
     "gateway_tls_cert", "gateway_tls_key", "admin_tls_cert", "admin_tls_key", "admin_token_file", "admin_client_ca",
     "kafka_tls_ca", "kafka_tls_cert", "kafka_tls_key", "kafka_password_file", "kafka_clusters",
-    "peer_secret_file", "peer_tls_ca", "peer_tls_cert", "peer_tls_key",
+    "kubeconfig", "peer_secret_file", "peer_tls_ca", "peer_tls_cert", "peer_tls_key",
 )  # fmt: skip
 
 

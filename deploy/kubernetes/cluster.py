@@ -1,0 +1,358 @@
+"""The cluster adapter of Kubernetes: follows grants and makes the pods of a namespace match them.
+
+Level-based: an event only says about which model something changed; what is done follows from the whole view of that
+model. Everything that decides runs on the event loop without waiting, so a view is never half old. Each replica has a
+task of its own, so one that hangs hinders nobody. What decides about replicas is the same as on one machine
+(`deploy.local`): the plan, the fold of grants with its fences, back-off, probes, publishing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from deploy.kubernetes.api import KubeApi, connect
+from deploy.kubernetes.declaring import Declaring, ModelObjects
+from deploy.kubernetes.enrolling import Enrolments
+from deploy.kubernetes.lease import Lease
+from deploy.kubernetes.leftovers import Leftovers
+from deploy.kubernetes.node_states import NodeStates
+from deploy.kubernetes.own_pod import OwnPod
+from deploy.kubernetes.pods import PodStore
+from deploy.kubernetes.reconciler import Hands, Reconciler
+from deploy.kubernetes.reflecting import Reflector
+from deploy.kubernetes.replica import PodReplica, PodSource
+from deploy.kubernetes.resources import MODELS
+from deploy.kubernetes.settings import KubernetesSettings
+from deploy.kubernetes.shapes import Shapes
+from deploy.kubernetes.shaping import HOST, PodOrder, pod_name
+from deploy.kubernetes.stories import Stories
+from deploy.kubernetes.telling import Teller
+from deploy.kubernetes.tools import Tools
+from deploy.kubernetes.views import PodView
+from deploy.local.alarms import Alarms
+from deploy.local.looking import Looking
+from deploy.local.prober import HttpProber
+from deploy.local.publisher import Publisher
+from deploy.local.settings import LocalSettings
+from deploy.local.view import View
+from events.clock import Clock
+from events.envelope import AnyEnvelope
+from events.following import Follower
+from events.log import Batch, EventLog, Query, Start
+from events.names import ModelName, Topic
+from events.types.models import ModelDeclared
+from events.types.phases import ReplicaDrained, ReplicaSuspected
+from events.types.replicas import CardsObserved, ReplicasObserved, ReplicaState
+from events.units import Seconds
+from events.writer import EventWriter
+from runtime.adapters.registry import engine_for
+from runtime.ports import LaunchRequest
+
+logger = logging.getLogger(__name__)
+
+LAST_WORDS: Final = Seconds(3.0)
+"""At the end: for the last states to be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesStats:
+    """Counts since the start, and levels now."""
+
+    replicas: int = 0
+    ready: int = 0
+    starting: int = 0
+    starts: int = 0
+    failures: int = 0
+    adopted: int = 0
+    refused_grants: int = 0
+    refused_objects: int = 0
+    dropped_news: int = 0
+    failed_appends: int = 0
+    api_calls: int = 0
+    broken_watches: int = 0
+    forgotten_pasts: int = 0
+    status_writes: int = 0
+
+
+class KubernetesCluster:
+    """The adapter of one namespace. `stand_by`, then `start`, in the end `stop`. Used on one event loop."""
+
+    def __init__(
+        self, log: EventLog, writer: EventWriter, clock: Clock, declaring: Declaring, settings: KubernetesSettings
+    ) -> None:
+        self._event_log = log
+        self._writer = writer
+        self._clock = clock
+        self._declaring = declaring
+        self._settings = settings
+        self._view = View(None, settings.drain_bound)
+        self._shapes = Shapes()
+        self._stories = Stories(clock)
+        self._alarms: Alarms[ModelName] = Alarms(clock)
+        self._publisher: Publisher[ModelName] = Publisher(log, writer, clock, self._state)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._caught_up = asyncio.Event()
+        self._wired = False
+        self._api: KubeApi | None = None
+        self._lease: Lease
+        self._pods: PodStore
+        self._nodes: NodeStates
+        self._models: Reflector
+        self._objects: ModelObjects
+        self._teller: Teller
+        self._enrolments: Enrolments
+        self._leftovers: Leftovers
+        self._reconciler: Reconciler
+        self._looking: Looking
+        self._prober: HttpProber
+        self._broken: asyncio.Future[None]
+
+    async def stand_by(self) -> None:
+        """Return once the Lease of the namespace is ours. Raises KubernetesMissing."""
+        self._broken = asyncio.get_running_loop().create_future()
+        self._api = await connect(self._settings.kubeconfig, self._settings.context)
+        self._lease = Lease(self._api, self._clock, self._settings)
+        await self._lease.acquire()
+        self._spawn(self._lease.run())
+
+    async def start(self) -> None:
+        """See what there is, say it, and follow grants. Returns when the log has been read.
+
+        Raises LogUnavailable, LogClosed.
+        """
+        assert self._api is not None, "stand by first"
+        self._wire(self._api)
+        for run in (self._pods.reflector.run(), self._nodes.reflector.run(), self._models.run()):
+            self._spawn(run)
+        synced = (self._pods.reflector.synced, self._nodes.reflector.synced, self._models.synced)
+        await self._until_broken(_all_set(synced))
+        async for record in self._event_log.read(Query(topic=Topic.MODELS)):
+            self._fold_declared(record.envelope)
+            self._view.fold(record)  # all revisions that are still known, not only the newest
+        async for record in self._event_log.read(Query(topic=Topic.REPLICAS, newest_per_key=True)):
+            if isinstance(record.envelope.data, ReplicasObserved):
+                self._leftovers.said(record.envelope.data)
+        async for record in self._event_log.read(Query(topic=Topic.CARDS, newest_per_key=True)):
+            if isinstance(record.envelope.data, CardsObserved):
+                self._nodes.said(record.envelope.data)
+        await self._nodes.publish()
+        for run in (self._publisher.run(), self._nodes.run(), self._ring(), self._teller.run(),
+                    self._looking.read_all_metrics()):  # fmt: skip
+            self._spawn(run)
+        self._follow((Topic.PHASES,), Start(at="end"), self._take_news)
+        self._follow((Topic.MODELS, Topic.GRANTS, Topic.DECISIONS), Start(at="newest_per_key"), self._take_states)
+        await self._until_broken(self._caught_up.wait())
+        self._spawn(self._objects.run())
+
+    def _state(self, name: ModelName) -> tuple[ReplicasObserved, AnyEnvelope | None]:
+        return self._reconciler.state(name)
+
+    def _wire(self, api: KubeApi) -> None:
+        settings, clock = self._settings, self._clock
+        self._prober = HttpProber(clock)
+        self._pods = PodStore(api, self._pod_changed)
+        self._nodes = NodeStates(api, self._event_log, self._writer, clock, self._node_turned)
+        tools = Tools(
+            clock=clock, api=api, lease=self._lease, settings=settings, pods=self._pods, prober=self._prober,
+            engine_for=engine_for, node_ready=self._nodes.ready,
+        )  # fmt: skip
+        self._enrolments = Enrolments(tools, self._declaring, self._spawn)
+        hands = Hands(self._alarms, self._publisher, self._spawn, self._source_for, self._told)
+        self._tools = tools
+        self._reconciler = Reconciler(tools, self._view, hands)
+        self._leftovers = Leftovers(tools, self._reconciler, self._view, self._spawn)
+        self._nodes.holders(self._pods, self._view, self._is_ours)
+        numbers = LocalSettings()
+        self._looking = Looking(clock, numbers, self._prober, self._reconciler.replicas, self._publisher.news)
+        self._models = Reflector(api, MODELS.path(settings.namespace), self._object_changed)
+        self._teller = Teller(api, self._lease, clock, settings, self._stories.facts)
+        self._objects = ModelObjects(self._models, self._declaring, clock, settings, self._teller.accepted)
+        self._teller.object_of = self._objects.object_of
+        self._wired = True
+
+    def _source_for(self, replica: PodReplica) -> PodSource:
+        """Where a replica's pod comes from. Raises ValueError."""
+        declared, grant = replica.declared, replica.grant
+        shape = self._shapes.of(declared.model, declared.uid, grant.revision)
+        if shape.target is not None:
+            return self._enrolments.source(declared.model, shape.target, replica.name)
+        if declared.wanted is not None:
+            raise ValueError(
+                f"weights.uri: {declared.wanted.address} would go through the node's cache, which there is none of on "
+                "Kubernetes yet; mount the weights with pod.mounts and write their path"
+            )
+        assert shape.pod is not None
+        pod, epoch = shape.pod, self._epoch(declared.model)
+
+        def order() -> PodOrder:
+            wanted = LaunchRequest(
+                model=declared.model, replica=replica.name, host=HOST, port=pod.port, slots=declared.slots,
+                weights=declared.weights, cpu=grant.resources.cpu, gpus=grant.placement.gpus, options=declared.options,
+            )  # fmt: skip
+            return PodOrder(
+                namespace=self._settings.namespace, model=declared.model, uid=declared.uid, grant=grant, shape=pod,
+                launch=engine_for(declared.engine).launch(wanted), owner=shape.owner, epoch=epoch,
+                grace=self._settings.grace,
+            )  # fmt: skip
+
+        return OwnPod(self._tools, pod_name(declared.uid, grant), self._settings.namespace, order)
+
+    def _epoch(self, model: ModelName) -> int:
+        view = self._view.models.get(model)
+        return 0 if view is None or view.grant is None else view.grant.epoch or 0
+
+    async def stop(self) -> None:
+        """Order nothing more, and let the Lease go. The pods go on: the next relume takes them over.
+
+        The log must be open until this returns: the last states are written to it. Also right after a start that
+        failed, or a stop.
+        """
+        if self._wired:
+            self._reconciler.close()
+            try:
+                async with asyncio.timeout(LAST_WORDS):
+                    await self._publisher.wait_idle()
+            except TimeoutError:
+                logger.warning("the last states of the replicas could not be written")
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._wired:
+            await self._prober.close()
+        if self._api is not None:
+            await self._lease.release()
+            await self._api.close()
+
+    async def wait_broken(self) -> None:
+        """Never returns; raises when a part fails in a way that it cannot mend: the Lease lost, a bug, a closed log."""
+        await asyncio.shield(self._broken)
+
+    async def _until_broken(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        try:
+            await asyncio.wait({task, self._broken}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            task.cancel()
+        if self._broken.done():
+            await self._broken
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a part; if it fails, `wait_broken` raises."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self._broken.done():
+            self._broken.set_exception(error)
+            self._broken.exception()  # who waits gets it all the same
+
+    # What it follows.
+
+    def _follow(self, topics: Sequence[str], start: Start, take: Callable[[Batch], None]) -> None:
+        self._spawn(Follower(self._event_log, self._clock, topics, start, take).run())
+
+    def _take_states(self, batch: Batch) -> None:
+        """Fold declarations, grants and wishes; look at what they change."""
+        changed: dict[ModelName, None] = {}
+        for record in batch.records:
+            self._fold_declared(record.envelope)
+            if (told := self._stories.fold(record.envelope.data)) is not None:
+                self._teller.mark(told)
+            if (name := self._view.fold(record)) is not None:
+                changed[name] = None
+        if batch.caught_up and not self._caught_up.is_set():
+            self._view.begin_live()
+            self._leftovers.adopt()
+            changed = dict.fromkeys(self._view.models)  # each gets its state published, also the empty ones
+            self._caught_up.set()
+        if self._caught_up.is_set():
+            for name in changed:
+                self._reconciler.look(name)
+
+    def _fold_declared(self, envelope: AnyEnvelope) -> None:
+        if isinstance(envelope.data, ModelDeclared):
+            self._shapes.fold(envelope.data)
+            self._objects.declared(envelope.data)
+            self._enrolments.keep(self._shapes.targets().keys())
+
+    def _take_news(self, batch: Batch) -> None:
+        for record in batch.records:
+            data = record.envelope.data
+            match data:
+                case ReplicaDrained():
+                    self._reconciler.drained(data.model, data.replica, record.envelope.time)
+                case ReplicaSuspected():
+                    suspect = self._reconciler.find(data.model, data.replica)
+                    if suspect is not None:
+                        self._spawn(self._looking.check_suspect(suspect, data.reason))
+
+    async def _ring(self) -> None:
+        async for name in self._alarms.rings():
+            self._reconciler.look(name)
+
+    def _told(self, name: ModelName) -> None:
+        """A model's state changed: whoever tells people must know."""
+        self._stories.observed(self._reconciler.state(name)[0])
+        self._teller.mark(name)
+        for replica in self._reconciler.of(name):
+            self._nodes.mark(replica.grant.placement.node)
+
+    # What the API server says.
+
+    def _is_ours(self, pod: PodView) -> bool:
+        return self._leftovers.is_ours(pod) or self._enrolments.has(pod)
+
+    def _pod_changed(self, pod: PodView, there: bool) -> None:
+        if not self._wired:
+            return
+        if pod.node:
+            self._nodes.mark(pod.node)
+        self._enrolments.heard(pod, there)
+        if there and self._caught_up.is_set():
+            self._leftovers.heard(pod)
+
+    def _node_turned(self, node: str, ready: bool) -> None:
+        """A node is ready again, or not any more: then its replicas must answer by themselves."""
+        if ready or not self._wired:
+            return
+        for replica in self._reconciler.replicas():
+            on = replica.pod is not None and replica.pod.node == node
+            if on and replica.state in (ReplicaState.READY, ReplicaState.DRAINING):
+                self._spawn(self._leftovers.check_node(replica))
+
+    def _object_changed(self, key: str, _: object) -> None:
+        self._objects.changed(key)
+        self._teller.mark(key.rpartition("/")[2])
+
+    # What is seen of it.
+
+    def stats(self) -> KubernetesStats:
+        """Counts and levels; zeros before `start`."""
+        if not self._wired or self._api is None:
+            return KubernetesStats()
+        replicas = self._reconciler.replicas()
+        followed = (self._pods.reflector.stats, self._nodes.reflector.stats, self._models.stats)
+        return KubernetesStats(
+            replicas=len(replicas),
+            ready=sum(replica.state is ReplicaState.READY for replica in replicas),
+            starting=sum(replica.state is ReplicaState.STARTING for replica in replicas),
+            starts=self._reconciler.starts, failures=self._reconciler.failures, adopted=self._leftovers.adopted,
+            refused_grants=self._view.refused_grants, refused_objects=self._objects.refused,
+            dropped_news=self._publisher.dropped_news, failed_appends=self._publisher.failed_appends,
+            api_calls=sum(self._api.calls.values()), broken_watches=sum(one.broken for one in followed),
+            forgotten_pasts=sum(one.gone for one in followed), status_writes=self._teller.writes,
+        )  # fmt: skip
+
+
+async def _all_set(events: Sequence[asyncio.Event]) -> None:
+    for event in events:
+        await event.wait()

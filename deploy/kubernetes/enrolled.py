@@ -1,0 +1,251 @@
+"""An object that exists already, scaled through its `scale` subresource and owned by somebody else.
+
+The number of replicas that shall run is written there; each pod that comes is given to one of them. Which pod goes when
+the number falls the object's own controller decides: it is told whom we would miss least (pod deletion cost), and who
+went is who is gone. A number that another hand writes there becomes an override: people stand before the autoscaler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from deploy.kubernetes.api import ApiError, ApiUnavailable, pause
+from deploy.kubernetes.judging import PodReason
+from deploy.kubernetes.reflecting import Reflector
+from deploy.kubernetes.replica import StartFailed
+from deploy.kubernetes.resources import PODS, Json, Resource
+from deploy.kubernetes.tools import Tools
+from deploy.kubernetes.views import ANNOTATION_REPLICA, PodView
+from deploy.local.declared import Reason
+from deploy.spec.pod import ScaleTargetSpec
+from events.names import ReplicaName
+from events.units import Instant, Seconds
+
+logger = logging.getLogger(__name__)
+
+COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+FIRST_TO_GO: Final = "-1000"
+POD_WITHIN: Final = Seconds(60.0)
+"""For the object's controller to make a pod after its number rose; then what it lacks is told. Chosen."""
+GONE_WITHIN: Final = Seconds(120.0)
+"""For a pod to go after the number fell; then the object's controller took another one. Chosen: four default graces."""
+
+
+@dataclass(slots=True)
+class _Seat:
+    """A replica of ours and the pod that it was given."""
+
+    pod: PodView | None = None
+    leaving: bool = False
+
+
+class Enrolment:
+    """One enrolled object. `overridden` hears of a number that another hand wrote."""
+
+    def __init__(self, tools: Tools, target: ScaleTargetSpec, overridden: Callable[[int], None]) -> None:
+        self._tools = tools
+        self.target = target
+        self._overridden = overridden
+        self._seats: dict[ReplicaName, _Seat] = {}
+        self._resource: Resource | None = None
+        self._reflector: Reflector | None = None
+        self._written: int | None = None
+        self._selector: dict[str, str] = {}
+        self._wake = asyncio.Event()
+        self._moved = asyncio.Condition()
+        self.problem = ""
+
+    @property
+    def pods(self) -> list[PodView]:
+        """The pods that were given to replicas."""
+        return [seat.pod for seat in self._seats.values() if seat.pod is not None]
+
+    def heard(self, pod: PodView, there: bool) -> None:
+        """A pod changed; perhaps one of ours."""
+        known = any(seat.pod is not None and seat.pod.uid == pod.uid for seat in self._seats.values())
+        if known or (self._selector and self._matches(pod)):
+            if known and not there:
+                self._forget(pod)
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Keep the object's number as it shall be, until cancelled."""
+        tries = 0
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                if self._resource is None:
+                    await self._find()
+                await self._settle()
+                tries, self.problem = 0, ""
+            except (ApiUnavailable, ApiError) as error:
+                self.problem = f"{self.target.kind} {self.target.name} cannot be scaled: {error}"
+                logger.log(logging.WARNING if isinstance(error, ApiError) else logging.DEBUG, "%s", self.problem)
+                self._wake.set()
+                await pause(tries, error.after if isinstance(error, ApiUnavailable) else None)
+                tries += 1
+
+    async def watch(self) -> None:
+        """Follow the object itself, for what other hands do, until cancelled."""
+        while self._resource is None:
+            await self._tools.clock.sleep_until(Instant(self._tools.clock.now() + 0.2))
+        path = self._resource.path(self._tools.settings.namespace)
+        chosen = {"fieldSelector": f"metadata.name={self.target.name}"}
+        self._reflector = Reflector(self._tools.api, path, self._object_changed, chosen)
+        await self._reflector.run()
+
+    def wake(self) -> None:
+        """Look at it."""
+        self._wake.set()
+
+    # What its replicas ask.
+
+    async def sit(self, replica: ReplicaName, pod: PodView | None = None) -> PodView:
+        """A replica is wanted: its pod, once there is one. Raises StartFailed."""
+        seat = self._seats.setdefault(replica, _Seat(pod))
+        self._wake.set()
+        try:
+            async with asyncio.timeout(POD_WITHIN), self._moved:
+                await self._moved.wait_for(lambda: seat.pod is not None)
+        except TimeoutError:
+            said = self.problem or f"{self.target.kind} {self.target.name} made no pod within {POD_WITHIN:g} s"
+            raise StartFailed(PodReason.UNSCHEDULABLE, said) from None
+        assert seat.pod is not None
+        return seat.pod
+
+    def keep(self, replica: ReplicaName, pod: PodView) -> None:
+        """A replica of an earlier relume goes on with its pod."""
+        self._seats[replica] = _Seat(pod)
+        self._wake.set()
+
+    async def leave(self, replica: ReplicaName) -> None:
+        """A replica is not wanted any more. Returns when its pod is gone, or another one went in its stead."""
+        seat = self._seats.get(replica)
+        if seat is None:
+            return
+        seat.leaving = True
+        self._wake.set()
+        try:
+            async with asyncio.timeout(GONE_WITHIN), self._moved:
+                await self._moved.wait_for(lambda: seat.pod is None)
+        except TimeoutError:
+            logger.warning("the pod of %s did not go; another one went, or nothing did", replica)
+        self._seats.pop(replica, None)
+        self._wake.set()
+
+    # The object.
+
+    async def _find(self) -> None:
+        """Which collection the kind is, as the API server says it."""
+        group, _, version = self.target.api_version.rpartition("/")
+        root = f"/apis/{group}/{version}" if group else f"/api/{version}"
+        known = (await self._tools.api.get(root))["resources"]
+        plural = next((one["name"] for one in known if one["kind"] == self.target.kind and "/" not in one["name"]), "")
+        if not plural:
+            raise ApiError(404, "NotFound", f"there is no kind {self.target.kind} in {self.target.api_version}")
+        self._resource = Resource(group, version, plural, self.target.kind)
+
+    async def _settle(self) -> None:
+        """Give pods to replicas that have none, tell whom to take first, write the number."""
+        assert self._resource is not None
+        path = self._resource.path(self._tools.settings.namespace, self.target.name, "scale")
+        scale = await self._tools.api.get(path)
+        self._selector = _selector(scale)
+        await self._give()
+        wanted = sum(not seat.leaving for seat in self._seats.values())
+        if int(scale["spec"].get("replicas", 0)) == wanted:
+            self._written = wanted
+            return
+        for seat in self._seats.values():
+            if seat.leaving and seat.pod is not None:
+                await self._annotate(seat.pod, COST, FIRST_TO_GO)
+        await self._tools.lease.hold()
+        self._written = wanted
+        await self._tools.api.merge(path, {"spec": {"replicas": wanted}})
+        logger.info("%s %s is scaled to %d", self.target.kind, self.target.name, wanted)
+
+    async def _give(self) -> None:
+        taken = {seat.pod.uid for seat in self._seats.values() if seat.pod is not None}
+        free = [pod for pod in self._tools.pods if self._matches(pod) and pod.uid not in taken
+                and not pod.deleting and not pod.over]  # fmt: skip
+        free.sort(key=lambda pod: (not pod.running, pod.created_at, pod.name))
+        async with self._moved:
+            for replica, seat in sorted(self._seats.items()):
+                if seat.pod is None and not seat.leaving and free:
+                    seat.pod = next(
+                        (pod for pod in free if pod.annotations.get(ANNOTATION_REPLICA) == replica), free[0]
+                    )
+                    free.remove(seat.pod)
+                    await self._annotate(seat.pod, ANNOTATION_REPLICA, replica)
+            self._moved.notify_all()
+
+    async def _annotate(self, pod: PodView, name: str, value: str) -> None:
+        if pod.annotations.get(name) == value:
+            return
+        await self._tools.lease.hold()
+        try:
+            body = {"metadata": {"annotations": {name: value}}}
+            await self._tools.api.merge(PODS.path(pod.namespace, pod.name), body)
+        except ApiError as error:
+            if error.status != 404:  # gone meanwhile
+                raise
+
+    def _forget(self, pod: PodView) -> None:
+        for seat in self._seats.values():
+            if seat.pod is not None and seat.pod.uid == pod.uid:
+                seat.pod = None
+        self._wake.set()
+
+    def _object_changed(self, _: str, item: Json | None) -> None:
+        """Another hand changed the number, if it is not the one that we wrote last."""
+        if item is None or self._written is None:
+            return
+        replicas = item.get("spec", {}).get("replicas")
+        if isinstance(replicas, int) and replicas != self._written:
+            logger.info("another hand scaled %s %s to %d", self.target.kind, self.target.name, replicas)
+            self._written = replicas
+            self._overridden(replicas)
+
+    def _matches(self, pod: PodView) -> bool:
+        own = pod.namespace == self._tools.settings.namespace
+        return own and bool(self._selector) and self._selector.items() <= pod.labels.items()
+
+
+class EnrolledPod:
+    """The source of a replica whose pod is an enrolled object's."""
+
+    def __init__(self, enrolment: Enrolment, replica: ReplicaName) -> None:
+        self._enrolment = enrolment
+        self._replica = replica
+
+    async def obtain(self) -> PodView:
+        """See `PodSource.obtain`."""
+        return await self._enrolment.sit(self._replica)
+
+    def keep(self, pod: PodView) -> None:
+        """See `PodSource.keep`."""
+        self._enrolment.keep(self._replica, pod)
+
+    def port(self, pod: PodView) -> int:
+        """See `PodSource.port`."""
+        port = self._enrolment.target.port or (pod.ports[0] if pod.ports else None)
+        if port is None:
+            rule = f"the container of pod {pod.name} names no port; set spec.scaleTargetRef.port"
+            raise StartFailed(Reason.INVALID_SPEC, rule)
+        return port
+
+    async def dispose(self) -> None:
+        """See `PodSource.dispose`."""
+        await self._enrolment.leave(self._replica)
+
+
+def _selector(scale: Json) -> dict[str, str]:
+    """The labels of a selector in text form; sets of values are left out, which only widens what is looked at."""
+    text = str(scale.get("status", {}).get("selector", ""))
+    pairs = (part.partition("=") for part in text.split(",") if "=" in part and "!=" not in part)
+    return {name.strip(): value.strip(" =") for name, _, value in pairs}

@@ -1,0 +1,83 @@
+"""All enrolled objects: one `Enrolment` each, as long as a declaration names it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any
+
+from deploy.api.problem import ProblemError
+from deploy.kubernetes.declaring import Declaring
+from deploy.kubernetes.enrolled import EnrolledPod, Enrolment
+from deploy.kubernetes.tools import Tools
+from deploy.kubernetes.views import PodView
+from deploy.spec.pod import ScaleTargetSpec
+from events.log import LogUnavailable
+from events.names import ModelName, ReplicaName
+from events.types.models import Override
+from events.units import Instant
+
+logger = logging.getLogger(__name__)
+
+BY = "another hand"
+"""Whose number an override is that was written into an enrolled object."""
+
+Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+
+
+class Enrolments:
+    """By model. `source` begins one; `keep` ends those that nobody declares any more."""
+
+    def __init__(self, tools: Tools, declaring: Declaring, spawn: Spawn) -> None:
+        self._tools = tools
+        self._declaring = declaring
+        self._spawn = spawn
+        self._known: dict[ModelName, Enrolment] = {}
+        self._tasks: dict[ModelName, list[asyncio.Task[None]]] = {}
+
+    def source(self, model: ModelName, target: ScaleTargetSpec, replica: ReplicaName) -> EnrolledPod:
+        """Where a replica of an enrolled object gets its pod."""
+        return EnrolledPod(self.of(model, target), replica)
+
+    def of(self, model: ModelName, target: ScaleTargetSpec) -> Enrolment:
+        """The enrolment of a model's object."""
+        known = self._known.get(model)
+        if known is not None and known.target == target:
+            return known
+        self._end(model)
+
+        def overridden(replicas: int) -> None:
+            self._spawn(self._override(model, replicas))
+
+        made = self._known[model] = Enrolment(self._tools, target, overridden)
+        self._tasks[model] = [self._spawn(made.run()), self._spawn(made.watch())]
+        made.wake()
+        return made
+
+    def keep(self, models: Collection[str]) -> None:
+        """Only these are declared with an object; others are let go, with the number that they have."""
+        for model in [name for name in self._known if name not in models]:
+            self._end(model)
+
+    def heard(self, pod: PodView, there: bool) -> None:
+        """A pod changed."""
+        for enrolment in self._known.values():
+            enrolment.heard(pod, there)
+
+    def has(self, pod: PodView) -> bool:
+        """Whether a pod was given to a replica."""
+        return any(one.uid == pod.uid for enrolment in self._known.values() for one in enrolment.pods)
+
+    def _end(self, model: ModelName) -> None:
+        for task in self._tasks.pop(model, ()):
+            task.cancel()
+        self._known.pop(model, None)
+
+    async def _override(self, model: ModelName, replicas: int) -> None:
+        """A person stands before the autoscaler, for a while."""
+        until = Instant(self._tools.clock.now() + self._tools.settings.override_for)
+        try:
+            await self._declaring.scale(model, Override(replicas=replicas, until=until, by=BY))
+        except (ProblemError, LogUnavailable) as error:
+            logger.warning("the number %d of model %s could not be made an override: %s", replicas, model, error)

@@ -1,0 +1,121 @@
+"""The nodes as they are now, and what each has for replicas: `relume.cards`, written when it changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from deploy.kubernetes.api import KubeApi
+from deploy.kubernetes.nodes import observed
+from deploy.kubernetes.pods import PodStore
+from deploy.kubernetes.reflecting import Reflector
+from deploy.kubernetes.resources import NODES, Json
+from deploy.kubernetes.views import NodeView, PodView, node_of
+from deploy.local.view import View
+from events.clock import Clock
+from events.log import EventLog, LogUnavailable
+from events.types.replicas import CardsObserved
+from events.units import Instant, Seconds
+from events.writer import EventWriter
+
+logger = logging.getLogger(__name__)
+
+APART: Final = Seconds(0.2)
+"""Between two looks at all nodes that changed: a burst of pods is one change. Chosen."""
+
+
+class NodeStates:
+    """Follows the nodes. `turned` hears of a node that becomes ready, or is not any more."""
+
+    def __init__(
+        self, api: KubeApi, log: EventLog, writer: EventWriter, clock: Clock, turned: Callable[[str, bool], None]
+    ) -> None:
+        self.reflector = Reflector(api, NODES.path(), self._changed)
+        self._log = log
+        self._writer = writer
+        self._clock = clock
+        self._turned = turned
+        self._nodes: dict[str, NodeView] = {}
+        self._told: dict[str, CardsObserved] = {}
+        self._dirty: dict[str, None] = {}
+        self._wake = asyncio.Event()
+        self._pods: Iterable[PodView] = ()
+        self._view: View | None = None
+        self._is_ours: Callable[[PodView], bool] = lambda _: False
+
+    def holders(self, pods: PodStore, view: View, is_ours: Callable[[PodView], bool]) -> None:
+        """Who takes what of the nodes: pods of others, and what is granted."""
+        self._pods, self._view, self._is_ours = pods, view, is_ours
+
+    def said(self, state: CardsObserved) -> None:
+        """What the log says of a node, which may be gone since."""
+        self._told[state.node] = state
+        self.mark(state.node)
+
+    def ready(self, name: str) -> bool:
+        """Whether a node is there and says that it is well."""
+        node = self._nodes.get(name)
+        return node is not None and node.ready
+
+    def mark(self, name: str) -> None:
+        """Something on this node changed."""
+        self._dirty[name] = None
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Publish what changes until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self.publish()
+            except LogUnavailable as error:
+                logger.warning("what nodes have cannot be told now: %s", error)
+                self._wake.set()
+            await self._clock.sleep_until(Instant(self._clock.now() + APART))
+
+    async def publish(self) -> None:
+        """Tell what changed nodes have, if it is not what was told last. Raises LogUnavailable."""
+        dirty, self._dirty = self._dirty, {}
+        foreign: dict[str, list[PodView]] = {}
+        for pod in self._pods:
+            if pod.node in dirty and not self._is_ours(pod):
+                foreign.setdefault(pod.node, []).append(pod)
+        held = self._held(dirty)
+        states = {}
+        for name in dirty:
+            node = self._nodes.get(name) or NodeView(name=name, ready=False, usable=False)
+            state = observed(node, foreign.get(name, ()), held.get(name, ()))
+            if self._told.get(name) != state and (name in self._nodes or name in self._told):
+                states[name] = state
+        if not states:
+            return
+        try:
+            await self._log.append([self._writer.envelope(state) for state in states.values()])
+        except LogUnavailable:
+            self._dirty = dirty | self._dirty
+            raise
+        self._told |= states
+
+    def _held(self, nodes: Iterable[str]) -> dict[str, set[str]]:
+        """The cards of each node that replicas were granted."""
+        held: dict[str, set[str]] = {name: set() for name in nodes}
+        for model in () if self._view is None else self._view.models.values():
+            grant = model.valid_grant
+            for replica in () if grant is None else grant.replicas:
+                if replica.placement.node in held:
+                    held[replica.placement.node].update(replica.placement.gpus)
+        return held
+
+    def _changed(self, name: str, item: Json | None) -> None:
+        before = self.ready(name)
+        if item is None:
+            self._nodes.pop(name, None)
+        else:
+            self._nodes[name] = node_of(item)
+        self.mark(name)
+        after = self.ready(name)
+        if before != after:
+            self._turned(name, after)

@@ -1,0 +1,85 @@
+"""What a node has for replicas: its allocatable resources, less what pods of others take. Pure.
+
+Which card a container gets the kubelet's device plugin decides, at its start; the scheduler and we count only. So cards
+have names of our own, ``gpu-0`` and on, one for each that is not taken by others, and the ledger's arithmetic is exact
+as long as every replica that runs keeps the names it was granted: those are listed first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from math import floor
+from typing import Final
+
+from deploy.kubernetes.views import NodeView, PodView
+from events.types.replicas import Card, CardsObserved
+
+GPU: Final = "nvidia.com/gpu"
+_MIG: Final = re.compile(r"nvidia\.com/mig-([0-9]+g\.[0-9]+gb(?:\.me)?)")
+
+
+def observed(node: NodeView, foreign: Iterable[PodView], held: Collection[str]) -> CardsObserved:
+    """What `node` has for replicas. `foreign`: pods of others that are bound to it; `held`: names of cards that
+    replicas on it were granted. A node that is not usable has nothing: what runs there goes on, nothing new comes."""
+    if not node.usable:
+        return CardsObserved(node=node.name, cpu=0.0, memory_bytes=0, cards=_held_cards(node, held))
+    taken = _taken(foreign)
+    free = {name: amount - taken.get(name, 0.0) for name, amount in node.allocatable.items()}
+    cards = _cards(node, "gpu", _count(free, GPU), held, "")
+    for resource in sorted(free):
+        profile = mig_profile(resource)
+        if profile:
+            cards += _cards(node, f"mig-{profile}", _count(free, resource), held, profile)
+    return CardsObserved(
+        node=node.name, cpu=max(0.0, round(free.get("cpu", 0.0), 3)), memory_bytes=max(0, floor(free.get("memory", 0))),
+        cards=cards,
+    )  # fmt: skip
+
+
+def mig_profile(resource: str) -> str:
+    """The MIG profile that an extended resource counts, in our words (``1g.10gb+me``); empty for others."""
+    found = _MIG.fullmatch(resource)
+    return "" if found is None else found[1].replace(".me", "+me")
+
+
+def mig_resource(profile: str) -> str:
+    """The extended resource that counts a MIG profile (the device plugin's strategy "mixed")."""
+    return f"nvidia.com/mig-{profile.replace('+me', '.me')}"
+
+
+def _taken(foreign: Iterable[PodView]) -> Mapping[str, float]:
+    sums: dict[str, float] = {}
+    for pod in foreign:
+        if not pod.over:
+            for name, amount in pod.requests.items():
+                sums[name] = sums.get(name, 0.0) + amount
+    return sums
+
+
+def _count(free: Mapping[str, float], resource: str) -> int:
+    return max(0, floor(free.get(resource, 0.0)))
+
+
+def _cards(node: NodeView, prefix: str, count: int, held: Collection[str], profile: str) -> tuple[Card, ...]:
+    """So many cards: first those that are held, then the lowest numbers that are free."""
+    names = sorted((name for name in held if name.rpartition("-")[0] == prefix), key=_number)[:count]
+    index = 0
+    while len(names) < count:
+        name = f"{prefix}-{index}"
+        names += [name] if name not in names else []
+        index += 1
+    memory = 0 if profile else node.card_bytes
+    return tuple(
+        Card(id=name, product=node.product, memory_bytes=memory, profile=profile) for name in sorted(names, key=_number)
+    )
+
+
+def _held_cards(node: NodeView, held: Collection[str]) -> tuple[Card, ...]:
+    """The cards of replicas that still run on a node that takes no new ones."""
+    gpus = [name for name in held if name.startswith("gpu-")]
+    return _cards(node, "gpu", len(gpus), gpus, "")
+
+
+def _number(name: str) -> int:
+    return int(name.rpartition("-")[2])

@@ -1,0 +1,116 @@
+"""A copy of a collection that follows the API server: list, watch, and list again when the past was forgotten.
+
+Level-based: `changed` is told that an object is now so, or is gone; what happened in between does not matter. A
+connection that breaks, an API server that restarts, bookmarks, throttling and 410 Gone end here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from deploy.kubernetes.api import ApiError, ApiUnavailable, KubeApi, VersionGone, pause
+from deploy.kubernetes.resources import Json
+
+logger = logging.getLogger(__name__)
+
+PAGE: Final = 500
+"""Objects of one answer to a list."""
+
+Changed = Callable[[str, Json | None], None]
+"""Takes an object's key (``NAMESPACE/NAME``, or its name) and what it is now; None: it is gone."""
+
+
+@dataclass(slots=True)
+class ReflectorStats:
+    """Counts since the start."""
+
+    lists: int = 0
+    watches: int = 0
+    broken: int = 0
+    gone: int = 0
+
+
+class Reflector:
+    """Follows one collection until cancelled. `selector` is a query such as ``labelSelector``."""
+
+    def __init__(self, api: KubeApi, path: str, changed: Changed, selector: Mapping[str, str] | None = None) -> None:
+        self._api = api
+        self._path = path
+        self._changed = changed
+        self._selector = dict(selector or {})
+        self._version = ""
+        self.objects: dict[str, Json] = {}
+        """What is there, by key."""
+        self.synced = asyncio.Event()
+        """Set once it has been listed."""
+        self.stats = ReflectorStats()
+
+    async def run(self) -> None:
+        """Follow. ApiError (forbidden, no such kind) is tried again too: permissions come and go."""
+        tries = 0
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                tries = 0
+                await self._watch()
+            except VersionGone:
+                self.stats.gone += 1
+                self._version = ""
+            except (ApiUnavailable, ApiError) as error:
+                self.stats.broken += 1
+                level = logging.INFO if tries == 0 else logging.WARNING
+                logger.log(level, "%s cannot be followed now: %s", self._path, error)
+                await pause(tries, error.after if isinstance(error, ApiUnavailable) else None)
+                tries += 1
+
+    async def _list(self) -> None:
+        self.stats.lists += 1
+        known = set(self.objects)  # what is made while we list may be missing in the answer, and is not gone
+        found: dict[str, Json] = {}
+        asked = self._selector | {"limit": str(PAGE)}
+        while True:
+            page = await self._api.get(self._path, asked)
+            kind = {"apiVersion": page["apiVersion"], "kind": str(page["kind"]).removesuffix("List")}
+            found |= {key_of(item): {**kind, **item} for item in page["items"]}
+            more = page["metadata"].get("continue", "")
+            if not more:
+                break
+            asked = self._selector | {"limit": str(PAGE), "continue": more}
+        for key in known - found.keys():
+            self._take(key, None)
+        for key, item in found.items():
+            if key not in self.objects or _version(self.objects[key]) != _version(item):
+                self._take(key, item)
+        self._version = page["metadata"]["resourceVersion"]
+        self.synced.set()
+
+    async def _watch(self) -> None:
+        self.stats.watches += 1
+        async for event in self._api.watch(self._path, self._selector | {"resourceVersion": self._version}):
+            item = event["object"]
+            self._version = _version(item)
+            if event["type"] != "BOOKMARK":
+                self._take(key_of(item), None if event["type"] == "DELETED" else item)
+
+    def _take(self, key: str, item: Json | None) -> None:
+        if item is None:
+            self.objects.pop(key, None)
+        else:
+            self.objects[key] = item
+        self._changed(key, item)
+
+
+def key_of(item: Json) -> str:
+    """``NAMESPACE/NAME``, or the name of what is in none."""
+    metadata = item["metadata"]
+    namespace = metadata.get("namespace", "")
+    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
+
+
+def _version(item: Json) -> str:
+    return str(item["metadata"].get("resourceVersion", ""))

@@ -1,0 +1,158 @@
+"""What relume reads of pods and nodes: the few fields that it decides by, out of the JSON. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from deploy.kubernetes.quantities import read_quantity
+from deploy.kubernetes.resources import Json
+from deploy.kubernetes.times import read_time
+from events.units import Instant
+
+LABEL_MODEL = "relume.dev/model"
+LABEL_REVISION = "relume.dev/revision"
+LABEL_MANAGED = "app.kubernetes.io/managed-by"
+MANAGED_BY = "relume"
+ANNOTATION_REPLICA = "relume.dev/replica"
+"""The replica that a pod is."""
+ANNOTATION_GRANT = "relume.dev/grant"
+"""The grant that a pod of ours was made of, as JSON: a relume that starts goes on with it."""
+
+
+BEGINNING = Instant(0.0)
+"""For a pod that does not say when it was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A reason and its sentence."""
+
+    reason: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a container ended."""
+
+    exit_code: int
+    reason: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodView:
+    """A pod. `waiting`, `ended` and `running` are its first container's; `disrupted` is the condition
+    DisruptionTarget."""
+
+    name: str
+    namespace: str
+    uid: str
+    node: str = ""
+    ip: str = ""
+    phase: str = "Pending"
+    created_at: Instant = BEGINNING
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    requests: Mapping[str, float] = field(default_factory=dict)
+    ports: tuple[int, ...] = ()
+    deleting: bool = False
+    running: bool = False
+    waiting: Told | None = None
+    ended: Ended | None = None
+    unscheduled: Told | None = None
+    disrupted: Told | None = None
+    told: Told | None = None
+    """The pod's own reason, such as Evicted or NodeLost."""
+
+    @property
+    def over(self) -> bool:
+        """No container of it will run again."""
+        return self.phase in ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """A node. `usable`: ready, and open for pods such as ours."""
+
+    name: str
+    ready: bool
+    usable: bool
+    allocatable: Mapping[str, float] = field(default_factory=dict)
+    product: str = ""
+    card_bytes: int = 0
+
+
+def pod_of(item: Json) -> PodView:
+    """A pod's JSON. Missing parts are as if nothing were said."""
+    metadata, spec, status = item["metadata"], item.get("spec", {}), item.get("status", {})
+    conditions = {one["type"]: one for one in status.get("conditions", ())}
+    state = _first(status.get("containerStatuses", ())).get("state", {})
+    scheduled, disrupted = conditions.get("PodScheduled", {}), conditions.get("DisruptionTarget", {})
+    ended = state.get("terminated")
+    return PodView(
+        name=metadata["name"], namespace=metadata.get("namespace", ""), uid=metadata["uid"],
+        node=spec.get("nodeName", ""), ip=status.get("podIP", ""), phase=status.get("phase", "Pending"),
+        created_at=read_time(metadata["creationTimestamp"]),
+        labels=metadata.get("labels", {}), annotations=metadata.get("annotations", {}), requests=_requests(spec),
+        ports=tuple(port["containerPort"] for one in spec.get("containers", ()) for port in one.get("ports", ())),
+        deleting="deletionTimestamp" in metadata, running="running" in state, waiting=_told(state.get("waiting")),
+        ended=None if ended is None else Ended(
+            int(ended.get("exitCode", 0)), str(ended.get("reason", "")), str(ended.get("message", ""))
+        ),
+        unscheduled=_told(scheduled) if scheduled.get("status") == "False" else None,
+        disrupted=_told(disrupted) if disrupted.get("status") == "True" else None,
+        told=_told(status) if status.get("reason") else None,
+    )  # fmt: skip
+
+
+BORNE = "nvidia.com/gpu"
+"""The taint that nodes with GPUs usually have; pods of ours bear it."""
+
+
+def node_of(item: Json) -> NodeView:
+    """A node's JSON."""
+    spec, status = item.get("spec", {}), item.get("status", {})
+    labels = item["metadata"].get("labels", {})
+    ready = any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions", ()))
+    closed = any(
+        taint.get("effect") in ("NoSchedule", "NoExecute") and taint.get("key") != BORNE
+        for taint in spec.get("taints", ())
+    )
+    mebibytes = str(labels.get("nvidia.com/gpu.memory", ""))
+    return NodeView(
+        name=item["metadata"]["name"], ready=ready,
+        usable=ready and not spec.get("unschedulable", False) and not closed,
+        allocatable={name: read_quantity(text) for name, text in status.get("allocatable", {}).items()},
+        product=str(labels.get("nvidia.com/gpu.product", "")),
+        card_bytes=int(mebibytes) << 20 if mebibytes.isdigit() else 0,
+    )  # fmt: skip
+
+
+def _first(items: Any) -> Json:
+    found: Json = next(iter(items), {})
+    return found
+
+
+def _told(part: Json | None) -> Told | None:
+    return None if part is None else Told(str(part.get("reason", "")), str(part.get("message", "")))
+
+
+def _requests(spec: Json) -> Mapping[str, float]:
+    """What the scheduler counts: of each resource the sum over containers, or an init container's if that is more."""
+    sums: dict[str, float] = {}
+    for one in spec.get("containers", ()):
+        for name, amount in _asked(one).items():
+            sums[name] = sums.get(name, 0.0) + amount
+    for one in spec.get("initContainers", ()):
+        for name, amount in _asked(one).items():
+            sums[name] = max(sums.get(name, 0.0), amount)
+    return sums
+
+
+def _asked(container: Json) -> Mapping[str, float]:
+    resources = container.get("resources", {})
+    asked = {**resources.get("limits", {}), **resources.get("requests", {})}
+    return {name: read_quantity(text) for name, text in asked.items()}

@@ -1,0 +1,220 @@
+"""A kubelet for tests: nodes with GPUs, whose containers are local processes on loopback addresses of their own.
+
+It does what relume and the control plane see of a kubelet: heartbeats, pod status and addresses, readiness, exits with
+their reasons, restarts with back-off, deletion with grace. Each pod has an address 127.A.B.N, so that every container
+may listen on the same port, as in a cluster. What a test may ask of it stands under "Faults".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from deploy.kubernetes.api import ApiError, ApiUnavailable, KubeApi
+from deploy.kubernetes.reflecting import Reflector
+from deploy.kubernetes.resources import LEASES, NODES, PODS, Json
+from deploy.kubernetes.times import micro_time
+from events.clock import SystemClock
+from events.units import format_instant
+from tests.support.kube_pods import PodProcess, Told
+
+BEAT_EVERY: Final = 3.0
+"""Seconds between heartbeats; the tests' controller manager takes 10 s of silence for a lost node."""
+LEASE_SPACE: Final = "kube-node-lease"
+
+
+@dataclass
+class FakeNode:
+    """A node to register: `extended` are resources such as ``nvidia.com/gpu`` by count."""
+
+    name: str
+    cpu: str = "8"
+    memory: str = "32Gi"
+    extended: Mapping[str, int] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+class ProcessKubelet:
+    """Some nodes, and the pods that are bound to them. Use `kubelet`."""
+
+    def __init__(self, api: KubeApi, nodes: list[FakeNode], folder: Path) -> None:
+        self._api = api
+        self.nodes = {node.name: node for node in nodes}
+        self._folder = folder
+        self._clock = SystemClock()
+        self._pods: dict[str, PodProcess] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._lost: set[str] = set()
+        self._reflector = Reflector(api, PODS.path(), self._changed)
+        pid = os.getpid()
+        self._addresses = itertools.count(2)
+        self._prefix = f"127.{pid >> 8 & 0xFE | 1}.{pid & 0xFF}"
+
+    async def start(self) -> None:
+        """Register the nodes; returns when they are ready for pods."""
+        for node in self.nodes.values():
+            await self._register(node)
+        self._spawn(self._beat_all())
+        self._spawn(self._reflector.run())
+        await self._reflector.synced.wait()
+
+    async def close(self) -> None:
+        """End all processes and take the nodes away."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(pod.close() for pod in self._pods.values()))
+        for name in self.nodes:
+            with contextlib.suppress(ApiError, ApiUnavailable):
+                await self._api.delete(NODES.path("", name))
+
+    # Faults.
+
+    def pod(self, name: str) -> PodProcess:
+        """A pod that runs here, by its name in any namespace."""
+        return next(pod for key, pod in self._pods.items() if key.rpartition("/")[2] == name)
+
+    @property
+    def pods(self) -> list[str]:
+        """Names of the pods that were given to these nodes and are not gone."""
+        return sorted(key.rpartition("/")[2] for key in self._pods)
+
+    def lose(self, node: str) -> None:
+        """The node is silent from now on: no heartbeat, no status, no deletion; its processes are gone."""
+        self._lost.add(node)
+        for pod in self._pods.values():
+            if pod.node == node:
+                pod.vanish()
+
+    # Nodes.
+
+    async def _register(self, node: FakeNode) -> None:
+        labels = {"kubernetes.io/hostname": node.name, "kubernetes.io/os": "linux", **node.labels}
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name, "labels": labels}}
+        with contextlib.suppress(ApiError):
+            await self._api.delete(NODES.path("", node.name))
+        await self._api.create(NODES.path(), body)
+        await self._say_ready(node)
+        # the lifecycle controller lifts its taint once it has seen the node ready
+        async with asyncio.timeout(30):
+            while (await self._api.get(NODES.path("", node.name)))["spec"].get("taints"):  # noqa: ASYNC110 - elsewhere
+                await asyncio.sleep(0.1)
+
+    async def _say_ready(self, node: FakeNode) -> None:
+        has = {"cpu": node.cpu, "memory": node.memory, "pods": "110", "ephemeral-storage": "100Gi"}
+        has |= {name: str(count) for name, count in node.extended.items()}
+        now = format_instant(self._clock.now())
+        kinds = {"Ready": "True", "MemoryPressure": "False", "DiskPressure": "False", "PIDPressure": "False"}
+        conditions = [
+            {"type": kind, "status": status, "reason": "Tests", "message": "as the tests want it",
+             "lastHeartbeatTime": now, "lastTransitionTime": now}
+            for kind, status in kinds.items()
+        ]  # fmt: skip
+        status = {"capacity": has, "allocatable": has, "conditions": conditions,
+                  "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+                  "nodeInfo": _NODE_INFO}  # fmt: skip
+        await self._api.merge(NODES.path("", node.name, "status"), {"status": status})
+
+    async def _beat_all(self) -> None:
+        while True:
+            for name, node in self.nodes.items():
+                if name not in self._lost:
+                    with contextlib.suppress(ApiError, ApiUnavailable):
+                        await self._beat(node)
+            await asyncio.sleep(BEAT_EVERY)
+
+    async def _beat(self, node: FakeNode) -> None:
+        now = micro_time(self._clock.now())
+        lease = {"apiVersion": LEASES.api_version, "kind": "Lease",
+                 "metadata": {"name": node.name, "namespace": LEASE_SPACE},
+                 "spec": {"holderIdentity": node.name, "leaseDurationSeconds": 40, "renewTime": now}}  # fmt: skip
+        await self._api.apply(LEASES.path(LEASE_SPACE, node.name), lease)
+
+    # Pods.
+
+    def _changed(self, key: str, pod: Json | None) -> None:
+        known = self._pods.get(key)
+        if known is not None and (pod is None or pod["metadata"]["uid"] != known.uid):
+            self._spawn(known.close())
+            del self._pods[key]
+            known = None
+        if pod is None:
+            return
+        node = pod["spec"].get("nodeName", "")
+        if node not in self.nodes or node in self._lost or pod["status"].get("phase") in ("Succeeded", "Failed"):
+            if known is None and "deletionTimestamp" in pod["metadata"] and node in self.nodes:
+                self._spawn(self._finish(pod))
+            return
+        if known is None:
+            known = self._pods[key] = PodProcess(pod, self._address(), self._folder, self._tell)
+            self._spawn(known.run())
+        if "deletionTimestamp" in pod["metadata"]:
+            self._spawn(self._end(known, pod))
+
+    async def _end(self, known: PodProcess, pod: Json) -> None:
+        await known.terminate(float(pod["metadata"].get("deletionGracePeriodSeconds", 30)))
+        if known.node not in self._lost:
+            await self._finish(pod)
+
+    async def _finish(self, pod: Json) -> None:
+        """The kubelet's part of a deletion: the containers are gone, so may the object be."""
+        metadata = pod["metadata"]
+        path = PODS.path(metadata["namespace"], metadata["name"])
+        await self._insist(lambda: self._api.delete(path, grace=0, uid=metadata["uid"]))
+
+    async def _tell(self, told: Told) -> None:
+        """A pod's status, until it is written or the pod is gone."""
+        if told.node in self._lost:
+            return
+        path = PODS.path(told.namespace, told.name, "status")
+        await self._insist(lambda: self._api.merge(path, {"status": told.status, "metadata": {"uid": told.uid}}))
+
+    async def _insist(self, call: Any) -> None:
+        while True:
+            try:
+                await call()
+            except ApiUnavailable:
+                await asyncio.sleep(0.2)  # the API server is away, as kubelets see it too
+                continue
+            except ApiError as error:
+                if error.status not in (404, 409):
+                    raise
+            return
+
+    def _address(self) -> str:
+        return f"{self._prefix}.{next(self._addresses) % 253 + 2}"
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            sys.stderr.write(f"the tests' kubelet failed: {task.exception()!r}\n")
+
+
+@asynccontextmanager
+async def kubelet(api: KubeApi, nodes: list[FakeNode], folder: Path) -> AsyncIterator[ProcessKubelet]:
+    """Nodes that run pods, and are gone afterwards."""
+    running = ProcessKubelet(api, nodes, folder)
+    try:
+        await running.start()
+        yield running
+    finally:
+        await running.close()
+
+
+_NODE_INFO: Final = dict.fromkeys(
+    ("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion",
+     "kubeProxyVersion", "operatingSystem", "architecture"), "tests",
+)  # fmt: skip

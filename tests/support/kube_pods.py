@@ -1,0 +1,232 @@
+"""One pod of the tests' kubelet: its container as a local process, and the status that a kubelet would write of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+
+from deploy.kubernetes.resources import Json
+from deploy.kubernetes.times import time
+from events.clock import SystemClock
+
+FIRST_BACKOFF: Final = 1.0
+"""Seconds before a container is started again; a real kubelet's first is 10."""
+LONGEST_BACKOFF: Final = 20.0
+MISSING: Final = "missing.test/"
+"""Images that begin with this cannot be pulled."""
+_REFERENCE: Final = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
+
+
+@dataclass(frozen=True)
+class Told:
+    """A status to write."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    status: Json
+
+
+class PodProcess:
+    """A pod of one container. `tell` writes its status."""
+
+    def __init__(self, pod: Json, address: str, folder: Path, tell: Callable[[Told], Awaitable[None]]) -> None:
+        self.pod = pod
+        self.address = address
+        self.uid: str = pod["metadata"]["uid"]
+        self.node: str = pod["spec"]["nodeName"]
+        self.log = folder / f"{pod['metadata']['name']}-{self.uid[:8]}.log"
+        self._tell = tell
+        self._clock = SystemClock()
+        self._container: Json = pod["spec"]["containers"][0]
+        self._process: asyncio.subprocess.Process | None = None
+        self._ending = asyncio.Event()
+        self._over = False
+        self._restarts = 0
+        self._reason = ""
+        self._last: dict[str, Any] = {}
+        self._began = time(self._clock.now())
+
+    @property
+    def pid(self) -> int | None:
+        """Of the container's process, while it runs."""
+        return None if self._process is None else self._process.pid
+
+    def kill(self, reason: str = "") -> None:
+        """The container ends at once; `reason` is what the kubelet says of it, such as OOMKilled."""
+        self._reason = reason
+        self._signal(signal.SIGKILL)
+
+    def freeze(self) -> None:
+        """It stands still."""
+        self._signal(signal.SIGSTOP)
+
+    async def evict(self, why: str) -> None:
+        """The kubelet ends the pod because its node runs short."""
+        self._over = True
+        self._signal(signal.SIGKILL)
+        await self._say("Failed", reason="Evicted", message=why)
+
+    def vanish(self) -> None:
+        """Its node is gone."""
+        self._over = True
+        self._signal(signal.SIGKILL)
+
+    async def run(self) -> None:
+        """Start it, and again as its restart policy says, until it shall end."""
+        if str(self._container.get("image", "")).startswith(MISSING):
+            waiting = {"reason": "ImagePullBackOff", "message": f"Back-off pulling image {self._container['image']}"}
+            await self._say("Pending", {"waiting": waiting})
+            return
+        backoff = FIRST_BACKOFF
+        while not self._over:
+            code = await self._run_once()
+            if self._over or self._ending.is_set():
+                return
+            policy = self.pod["spec"].get("restartPolicy", "Always")
+            if policy == "Never" or (policy == "OnFailure" and code == 0):
+                await self._say("Failed" if code else "Succeeded", self._last)
+                return
+            self._restarts += 1
+            message = f"back-off {backoff:g}s restarting failed container"
+            await self._say("Running", {"waiting": {"reason": "CrashLoopBackOff", "message": message}})
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(backoff):
+                    await self._ending.wait()
+            backoff = min(backoff * 2, LONGEST_BACKOFF)
+
+    async def _run_once(self) -> int:
+        """From the start of the process to its end: its exit code."""
+        argv, env = self._command()
+        began = time(self._clock.now())
+        try:
+            with self.log.open("ab") as log:
+                self._process = await asyncio.create_subprocess_exec(
+                    *argv, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                )
+        except OSError as error:
+            self._last = {"terminated": {"exitCode": 128, "reason": "StartError", "message": str(error)}}
+            return 128
+        if self._ending.is_set():
+            self._signal(signal.SIGKILL)
+        watching = asyncio.create_task(self._watch_readiness(began))
+        code = await self._process.wait()
+        watching.cancel()
+        self._process = None
+        exit_code = 128 - code if code < 0 else code
+        reason = self._reason or ("Completed" if exit_code == 0 else "Error")
+        self._last = {"terminated": {"exitCode": exit_code, "reason": reason, "startedAt": began,
+                                     "finishedAt": time(self._clock.now())}}  # fmt: skip
+        self._reason = ""
+        return exit_code
+
+    async def _watch_readiness(self, began: str) -> None:
+        """Ready at once without a readiness probe, else when it answers."""
+        running = {"running": {"startedAt": began}}
+        probe = self._container.get("readinessProbe", {}).get("httpGet")
+        if probe is None:
+            await self._say("Running", running, ready=True)
+            return
+        await self._say("Running", running)
+        url = f"http://{self.address}:{self._port(probe['port'])}{probe.get('path', '/')}"
+        period = float(self._container["readinessProbe"].get("periodSeconds", 10))
+        ready = False
+        async with aiohttp.ClientSession() as session:
+            while True:
+                now = await _answers(session, url)
+                if now != ready:
+                    ready = now
+                    await self._say("Running", running, ready=ready)
+                await asyncio.sleep(min(period, 1.0))
+
+    def _port(self, port: int | str) -> int:
+        if isinstance(port, int):
+            return port
+        return next(int(one["containerPort"]) for one in self._container["ports"] if one.get("name") == port)
+
+    async def terminate(self, grace: float) -> None:
+        """SIGTERM, after `grace` SIGKILL; returns when the process is gone."""
+        self._ending.set()
+        process = self._process
+        if process is None:
+            return
+        self._signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(grace):
+                await process.wait()
+        except TimeoutError:
+            self._signal(signal.SIGKILL)
+            await process.wait()
+
+    async def close(self) -> None:
+        """End it at once."""
+        self._over = True
+        await self.terminate(0.0)
+
+    def _signal(self, number: int) -> None:
+        process = self._process
+        if process is not None and process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+
+    def _command(self) -> tuple[list[str], dict[str, str]]:
+        """What a kubelet would run: references to variables filled in, and no environment but the pod's."""
+        values: dict[str, str] = {}
+        for one in self._container.get("env", []):
+            values[one["name"]] = _filled(one["value"], values) if "value" in one else self._field(one["valueFrom"])
+        words = [*self._container.get("command", []), *self._container.get("args", [])]
+        path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"  # the "image" has this Python
+        return [_filled(word, values) for word in words], {"PATH": path, "HOME": str(self.log.parent), **values}
+
+    def _field(self, source: Json) -> str:
+        where = source["fieldRef"]["fieldPath"]
+        known = {"status.podIP": self.address, "metadata.name": self.pod["metadata"]["name"],
+                 "metadata.namespace": self.pod["metadata"]["namespace"], "spec.nodeName": self.node}  # fmt: skip
+        return str(known[where])
+
+    async def _say(
+        self, phase: str, state: dict[str, Any] | None = None, *, ready: bool = False, reason: str = "",
+        message: str = "",
+    ) -> None:  # fmt: skip
+        now = time(self._clock.now())
+        truth = "True" if ready else "False"
+        conditions = [
+            {"type": kind, "status": status, "lastTransitionTime": now}
+            for kind, status in (("PodScheduled", "True"), ("Initialized", "True"), ("ContainersReady", truth),
+                                 ("Ready", truth))
+        ]  # fmt: skip
+        status: dict[str, Any] = {"phase": phase, "conditions": conditions, "startTime": self._began,
+                                  "hostIP": "127.0.0.1", "podIP": self.address, "podIPs": [{"ip": self.address}],
+                                  "reason": reason or None, "message": message or None}  # fmt: skip
+        if state:
+            status["containerStatuses"] = [{
+                "name": self._container["name"], "image": self._container.get("image", ""), "imageID": "tests",
+                "ready": ready, "restartCount": self._restarts, "started": "running" in state, "state": state,
+                "lastState": self._last if "terminated" not in state else {},
+            }]  # fmt: skip
+        metadata = self.pod["metadata"]
+        await self._tell(Told(metadata["namespace"], metadata["name"], self.uid, self.node, status))
+
+
+def _filled(text: str, values: dict[str, str]) -> str:
+    """``$(NAME)`` of variables that are known; others stay, as Kubernetes has it."""
+    return _REFERENCE.sub(lambda match: values.get(match[1], match[0]), text)
+
+
+async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
+    try:
+        async with session.get(url, timeout=aiohttp.ClientTimeout(total=1)) as answer:
+            return answer.status < 400
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        return False
