@@ -49,7 +49,7 @@ CASES = {
 }
 
 
-@pytest.fixture(params=CASES, scope="module")
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in CASES], scope="module")
 def case(request: pytest.FixtureRequest) -> Case:
     return CASES[request.param]
 
@@ -130,6 +130,28 @@ def test_killed_at_random_moments_of_saves_what_was_committed_is_not_lost(run: R
         )
     LOG.info("%d uncommitted steps are done again", again)
     start_again(run)
+    run.kill()
+    finish(run, calm)
+
+
+def test_a_full_disk_ends_no_training(run: Run, calm: Run, case: Case) -> None:
+    """Planned saves and one that is told fail on all ranks alike; what was committed stands; room again, and it saves."""
+    if case.module == "hf_trainer":
+        pytest.skip("the Trainer writes by itself, and ends with an OSError; the next start goes on from what is marked")
+    run.start(every=5)
+    wait_until(lambda: bool(run.heard("saved")) or run.ended(), BOUND)
+    run.signal(signal.SIGUSR1)
+    assert run.wait() == [EX_TEMPFAIL] * run.job.world, run.log()
+    committed = run.committed()
+    run.start(every=5, most_bytes=100, variant="")
+    wait_until(lambda: bool(run.heard("save_failed")) or run.ended(), BOUND)
+    run.tell(id="full", epoch=1)
+    wait_until(lambda: any(report.get("id") == "full" for report in run.heard("save_failed")) or run.ended(), BOUND)
+    run.wait_for_step(run.trained() + 2)
+    run.kill()
+    assert (run.heard("saved"), run.committed()) == ([], committed), run.log()
+    start_again(run)
+    wait_until(lambda: bool(run.heard("saved")) or run.ended(), BOUND)
     run.kill()
     finish(run, calm)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import resource
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ class Job:
     every: int | None = None
     pause: float = 0.0
     save_pause: float = 0.0
+    most_bytes: int = 0
+    """While it saves, no file may grow beyond this: a full disk. 0: as the machine says."""
     variant: str = ""
 
     @property
@@ -52,9 +55,14 @@ class Job:
 
         def slow(folder: Path) -> Any:
             time.sleep(self.save_pause / 2)
-            returned = save(folder)
-            time.sleep(self.save_pause / 2)
-            return returned
+            limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+            if self.most_bytes:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (self.most_bytes, limits[1]))
+            try:
+                return save(folder)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+                time.sleep(self.save_pause / 2)
 
         return slow
 
