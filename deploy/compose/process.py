@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deploy.api.declaring import Declarations
-from deploy.api.ports import ReplicaLogs, Traffic
+from deploy.api.logs import NoTrainingLogs
+from deploy.api.ports import ReplicaLogs, Traffic, TrainingLogs
 from deploy.api.server import AdminParts, AdminServer
 from deploy.api.settings import AdminSettings
 from deploy.compose.eventlog import OpenLog
@@ -42,6 +43,7 @@ class Made:
     urls: Mapping[str, Callable[[], str]] = field(default_factory=dict)
     folder_taken: asyncio.Event | None = None
     declarer: Callable[[Declarations], None] | None = None
+    training_logs: TrainingLogs = field(default_factory=NoTrainingLogs)
 
 
 class Process:
@@ -51,7 +53,7 @@ class Process:
         self._made = made
         self._admin = AdminServer(
             AdminParts(
-                log=log, clock=clock, logs=made.logs,
+                log=log, clock=clock, logs=made.logs, training_logs=made.training_logs,
                 traffic=AllTraffic(lambda: self._admin.board, clock, made.traffic, made.gateway),
                 explainer=BoardExplainer(lambda: self._admin.board), readiness=PartsReadiness(log, made.parts),
                 readings=(PartsReadings(log, made.parts),),

@@ -68,7 +68,10 @@ def make(role: Role, settings: Settings, log: OpenLog, clock: Clock, folder: Dat
             local = replace(local_settings(settings), adopt_within=Seconds(settings.adopt_within))
             how = ClusterHow(owner, local, Seconds(settings.drain_bound))
             cluster = ClusterPart(log, clock, _awaited(settings.data_dir), how)
-            return Made((InBackground(cluster),), admin, endpoints, logs=cluster, folder_taken=cluster.folder_taken)
+            return Made(
+                (InBackground(cluster),), admin, endpoints, logs=cluster, folder_taken=cluster.folder_taken,
+                training_logs=cluster.training_logs,
+            )  # fmt: skip
         case Role.ALL if settings.cluster is ClusterKind.KUBERNETES:
             gateway = GatewayPart(settings, log, clock, boot)
             pods = KubernetesPart(log, clock, owner, kubernetes_settings(settings, owner))
@@ -83,7 +86,7 @@ def make(role: Role, settings: Settings, log: OpenLog, clock: Clock, folder: Dat
             cluster = ClusterPart(log, clock, _held(folder), how)
             return Made(
                 (_autoscaler(settings, log, clock, owner), cluster, gateway), admin, endpoints, settings.node_name,
-                gateway.desk, cluster, {"gateway": gateway.url},
+                gateway.desk, cluster, {"gateway": gateway.url}, training_logs=cluster.training_logs,
             )  # fmt: skip
 
 
