@@ -54,5 +54,9 @@ class WeightsSpec(Spec):
     which the node's weight cache fetches and verifies first."""
     digest: Annotated[str, AfterValidator(check_digest)] | None = None
     """`sha256:` and 64 hexadecimal digits that the content must have. With it, a hit asks nobody."""
+    include: Annotated[tuple[str, ...], Field(max_length=64)] = ()
+    """Which of several files, by patterns such as `*.safetensors`; absent: all."""
+    exclude: Annotated[tuple[str, ...], Field(max_length=64)] = ()
+    """Which of them not."""
     cache: bool | None = None
     """Whether they go through the node's weight cache. Absent: remote addresses do, local files do not."""

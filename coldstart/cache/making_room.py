@@ -21,6 +21,8 @@ class Rooms:
         self._layout = layout
         self._policy = policy
         self._promised: dict[str, Mapping[Path, Bytes]] = {}
+        self.kept: frozenset[str] = frozenset()
+        """Digests of contents that are never evicted for room, besides what is pinned and in use."""
         self.changing = threading.RLock()
         """Held while something is published, evicted or put aside, so that nobody evicts what is being published."""
 
@@ -36,7 +38,9 @@ class Rooms:
             there = inventory.cached(self._layout)
             space = inventory.space(self._layout, self._policy)
             space = replace(space, used=Bytes(space.used + others))
-            gone = admit(needed, space, inventory.entries(self._layout, there), self._policy)
+            entries = inventory.entries(self._layout, there)
+            entries = tuple(replace(one, held=one.held or one.digest in self.kept) for one in entries)
+            gone = admit(needed, space, entries, self._policy)
             by_digest = inventory.by_digest(there)
             for entry in gone:
                 inventory.evict(self._layout, by_digest[entry.digest])

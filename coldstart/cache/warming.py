@@ -19,18 +19,34 @@ _SHARE = 0.8
 
 
 def resident(path: Path) -> float | None:
-    """Share of a file's pages in memory, from 64 of them, without reading any; None: the system does not tell."""
+    """Share of the pages in memory of a file, or of a folder's files, without reading any; None: that is not known.
+
+    64 pages of each file are looked at.
+    """
     nowait = getattr(os, "RWF_NOWAIT", None)
     if nowait is None:
         return None
+    there = total = 0.0
     try:
-        with path.open("rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
-            page = bytearray(1)
-            places = [size * number // _PROBES for number in range(_PROBES)] if size else []
-            return sum(_there(file.fileno(), page, at, nowait) for at in places) / len(places) if places else 1.0
+        for file in files_of(path):
+            size = file.stat().st_size
+            total += size
+            there += size * _share(file, size, nowait)
     except OSError:
         return None
+    return there / total if total else 1.0
+
+
+def files_of(path: Path) -> list[Path]:
+    """The file, or all of a folder in the order of their names."""
+    return sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
+
+
+def _share(path: Path, size: int, nowait: int) -> float:
+    with path.open("rb", buffering=0) as file:
+        page = bytearray(1)
+        places = [size * number // _PROBES for number in range(_PROBES)] if size else []
+        return sum(_there(file.fileno(), page, at, nowait) for at in places) / len(places) if places else 1.0
 
 
 def _there(descriptor: int, page: bytearray, at: int, nowait: int) -> bool:
@@ -41,26 +57,30 @@ def _there(descriptor: int, page: bytearray, at: int, nowait: int) -> bool:
 
 
 def warm(path: Path, stop: threading.Event) -> int:
-    """Read a file into the page cache, until `stop`; bytes read. Nothing where it would not fit into memory."""
+    """Read a file, or a folder's, into the page cache, until `stop`; bytes read. Nothing where memory is too small."""
     buffer = mmap.mmap(-1, _PIECE)
     done = 0
     try:
-        with path.open("rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
-            room = available()
-            if room is not None and size > _SHARE * room:
-                return 0
-            if hasattr(os, "posix_fadvise"):
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
-            while done < size and not stop.is_set():
-                more = os.preadv(file.fileno(), [buffer], done)
-                if not more:
-                    break
-                done += more
+        files = files_of(path)
+        room = available()
+        if room is not None and sum(file.stat().st_size for file in files) > _SHARE * room:
+            return 0
+        for file in files:
+            done += _read(file, buffer, stop)
     except OSError:
         return done  # the engine reads it by itself, and says what is wrong with it
     finally:
         buffer.close()
+    return done
+
+
+def _read(path: Path, buffer: mmap.mmap, stop: threading.Event) -> int:
+    done = 0
+    with path.open("rb", buffering=0) as file:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        while not stop.is_set() and (more := os.preadv(file.fileno(), [buffer], done)):
+            done += more
     return done
 
 

@@ -48,6 +48,10 @@ class WeightCache:
         self._rooms = Rooms(self.layout, room)
         self.changing = self._rooms.changing
 
+    def keep(self, digests: frozenset[str]) -> None:
+        """From now on these contents, and no others, are never evicted for room as long as this process lives."""
+        self._rooms.kept = digests
+
     def hit(self, wanted: Wanted, source: Source) -> Got | None:
         """The weights, if they are there and what is wanted. A source that cannot be asked does not break a hit."""
         began = self._clock.now()

@@ -7,12 +7,12 @@ start needed. Whether a promise could have been kept is computed, never asserted
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from events.types.replicas import Phase
-from events.units import Bytes, Seconds
+from events.types.replicas import Phase, PhaseSpan
+from events.units import Bytes, Instant, Seconds
 
 ENGINE_PHASES = (Phase.SPAWN, Phase.LOAD, Phase.WARMUP)
 """What an engine needs wherever its weights are."""
@@ -72,7 +72,7 @@ def least_for_bytes(size: Bytes, tier: Tier, speeds: Bandwidths) -> Seconds | No
     return Seconds(max(size / speeds.network, size / speeds.digest if speeds.digest else 0.0))
 
 
-def least(for_bytes: Seconds | None, quickest: Mapping[Phase, Seconds] | None, answer: Seconds) -> Seconds | None:
+def least(for_bytes: float | None, quickest: Mapping[Phase, Seconds] | None, answer: Seconds) -> Seconds | None:
     """The least that a whole cold start takes. `quickest`: each phase at its quickest so far; `answer`: the time from
     ready to first byte. None: a part was never measured.
 
@@ -84,20 +84,33 @@ def least(for_bytes: Seconds | None, quickest: Mapping[Phase, Seconds] | None, a
     return Seconds(engine[Phase.SPAWN] + max(for_bytes, engine[Phase.LOAD]) + engine[Phase.WARMUP] + answer)
 
 
-def judge(took: Seconds, promised: Seconds, floor: Seconds | None, parts: Mapping[str, Seconds]) -> Judged:
-    """The verdict. `parts`: what each phase took, and what it takes at its quickest is in `floor` as a sum.
+def parts_of(spans: Sequence[PhaseSpan], arrived: Instant, ready: Instant, first_byte: Instant) -> dict[str, Seconds]:
+    """What one request waited for, by phase: its wait cut along the start's spans. Phases that it did not see are left
+    out."""
+    began = min((span.started_at for span in spans), default=ready)
+    parts = {str(Phase.HOLD): began - arrived, ANSWER: first_byte - max(ready, arrived)}
+    for span in spans:
+        ended = first_byte if span.ended_at is None else span.ended_at
+        parts[str(span.phase)] = parts.get(str(span.phase), 0.0) + max(0.0, ended - max(span.started_at, arrived))
+    return {part: Seconds(parts[part]) for part in (*map(str, Phase), ANSWER) if parts.get(part, 0.0) > 0}
 
-    A start that kept its promise was possible, whatever the floor says: floors are measurements.
+
+def judge(
+    promised: Seconds, floor: Seconds | None, parts: Mapping[str, Seconds], quickest: Mapping[Phase, Seconds] | None
+) -> Judged:
+    """The verdict over what a request waited for.
+
+    One that kept its promise was possible, whatever the floor says: floors are measurements. Of a missed one the phase
+    is named that took most beyond its quickest, of an impossible one the longest.
     """
-    if took <= promised:
+    if sum(parts.values()) <= promised:
         return Judged(Verdict.MET, floor)
-    by = max(parts, key=lambda part: parts[part], default="")
     if floor is not None and floor > promised:
-        return Judged(Verdict.IMPOSSIBLE, floor, by)
-    return Judged(Verdict.MISSED, floor, by)
-
-
-def excess(took: Mapping[str, Seconds], quickest: Mapping[Phase, Seconds] | None) -> dict[str, Seconds]:
-    """What each part took beyond its quickest; the whole of those that were never seen before."""
+        return Judged(Verdict.IMPOSSIBLE, floor, _longest(parts))
     known = {str(phase): seconds for phase, seconds in (quickest or {}).items()}
-    return {part: Seconds(max(0.0, seconds - known.get(part, 0.0))) for part, seconds in took.items()}
+    lost = {part: Seconds(seconds - known.get(part, 0.0)) for part, seconds in parts.items()}
+    return Judged(Verdict.MISSED, floor, _longest(lost))
+
+
+def _longest(parts: Mapping[str, Seconds]) -> str:
+    return max(parts, key=lambda part: parts[part], default="")

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from coldstart.core.phases import durations
-from events.types.replicas import Phase, PhaseSpan, ReplicasObserved, ReplicaState, ReplicaStatus
+from events.types.replicas import Phase, PhaseSpan, ReplicasObserved, ReplicaState, ReplicaStatus, StartWeights
 from events.units import Instant, Seconds
 
 STARTS_KEPT = 10
@@ -51,16 +51,30 @@ class StartEstimate:
             self._learn(ready[start])
         self._learned = frozenset(ready)
 
-    def eta(self, now: Instant, spans: Sequence[PhaseSpan] = ()) -> Seconds | None:
+    def eta(self, now: Instant, spans: Sequence[PhaseSpan] = (), weights: StartWeights | None = None) -> Seconds | None:
         """Seconds from `now` to ready, as likely as not, for a start that has gone through `spans` so far.
 
-        Without spans: a start that begins now. None: no start of this model was ever seen to its end.
+        Without spans: a start that begins now. While `weights` are fetched, what is left of them at their present rate
+        counts, not what earlier fetches took. None: no start of this model was ever seen to its end. Then, of one that
+        fetches, the rest of the fetch is told: it takes so long at least.
         """
-        return self._eta(now, spans, 0.5)
+        return self._eta(now, spans, 0.5, fetch_rest(now, weights))
 
-    def eta_at_most(self, now: Instant, spans: Sequence[PhaseSpan] = ()) -> Seconds | None:
+    def eta_at_most(
+        self, now: Instant, spans: Sequence[PhaseSpan] = (), weights: StartWeights | None = None
+    ) -> Seconds | None:
         """As `eta`, for whoever should rather come late than early: nine starts of ten are quicker, phase by phase."""
-        return self._eta(now, spans, 0.9)
+        return self._eta(now, spans, 0.9, fetch_rest(now, weights))
+
+    def typical(self, phases: Sequence[Phase], rank: float = 0.5) -> Seconds | None:
+        """Seconds of these phases together, each at this rank of the starts that were seen; None: none was seen."""
+        if not self._samples:
+            return None
+        return Seconds(sum(quantile(self._samples[phase], rank) for phase in phases))
+
+    def quickest(self) -> dict[Phase, Seconds] | None:
+        """Each phase at its quickest; None: no start was seen."""
+        return {phase: Seconds(min(seen)) for phase, seen in self._samples.items()} if self._samples else None
 
     def _learn(self, status: ReplicaStatus) -> None:
         ended = [span for span in status.phases if span.ended_at is not None]
@@ -71,16 +85,19 @@ class StartEstimate:
             samples = self._samples.setdefault(phase, deque(maxlen=STARTS_KEPT))
             samples.append(seen.get(phase, Seconds(0.0)))
 
-    def _eta(self, now: Instant, spans: Sequence[PhaseSpan], rank: float) -> Seconds | None:
-        if not self._samples:
-            return None
+    def _eta(
+        self, now: Instant, spans: Sequence[PhaseSpan], rank: float, fetch: Seconds | None
+    ) -> Seconds | None:  # fmt: skip
         passed = durations(spans, now)
         running = {span.phase for span in spans if span.ended_at is None}
+        if not self._samples:
+            return fetch if Phase.FETCH in running else None
         reached = max((STARTING_PHASES.index(phase) for phase in passed if phase in STARTING_PHASES), default=-1)
         left = 0.0
         for index, phase in enumerate(STARTING_PHASES):
             if phase in running:
-                left += self._rest(phase, passed[phase], rank)
+                known = fetch if phase is Phase.FETCH else None
+                left += self._rest(phase, passed[phase], rank) if known is None else known
             elif index > reached:
                 left += quantile(self._samples[phase], rank)
         return Seconds(left)
@@ -89,6 +106,13 @@ class StartEstimate:
         """What is left of a phase that has lasted `passed`: from the starts in which it lasted longer."""
         longer = [sample - passed for sample in self._samples[phase] if sample > passed]
         return quantile(longer, rank) if longer else passed * OVERRUN
+
+
+def fetch_rest(now: Instant, weights: StartWeights | None) -> Seconds | None:
+    """Seconds until the last byte of weights that are on their way, at the rate that was told; None: unknown."""
+    if weights is None or not weights.rate:
+        return None
+    return Seconds(max(0.0, (weights.bytes - weights.done) / weights.rate - (now - weights.at)))
 
 
 def quantile(samples: Sequence[float], rank: float) -> float:

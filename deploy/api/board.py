@@ -26,7 +26,7 @@ from events.types.requests import Levels, RequestWindow
 from events.units import Instant
 
 STATES: tuple[str, ...] = (
-    Topic.MODELS, Topic.DECISIONS, Topic.GRANTS, Topic.REPLICAS, Topic.CARDS, Topic.RECLAIMS,
+    Topic.MODELS, Topic.DECISIONS, Topic.GRANTS, Topic.REPLICAS, Topic.CARDS, Topic.CACHES, Topic.RECLAIMS,
 )  # fmt: skip
 """The state topics that the boards follow."""
 

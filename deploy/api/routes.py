@@ -27,6 +27,7 @@ from deploy.api.route import (
     Route,
 )
 from deploy.api.training_routes import TRAINING_ROUTES
+from deploy.api.weight_routes import WEIGHT_ROUTES
 
 _MODEL = Parameter("name", "Name of a model.", STRING, required=True)
 _REPLICA = Parameter("name", "Name of a replica.", STRING, required=True)
@@ -155,6 +156,7 @@ ROUTES: Final = (
         ),
         body=Body("One or more documents, as `relume apply -f` takes them.", (YAML, JSON)),
     ),
+    *WEIGHT_ROUTES,
     Route(
         "GET", "/v1alpha1/top", "top", "The load of every model and node, now.",
         (Answer(200, "The load.", shapes.Top),),

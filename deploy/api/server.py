@@ -13,6 +13,7 @@ from aiohttp import web
 
 from deploy.api.board import NEWS, STATES, Board
 from deploy.api.changing import Boards
+from deploy.api.coldstarts import ColdStarts
 from deploy.api.declaring import Declarations
 from deploy.api.following import Streams
 from deploy.api.gpus import Gpus
@@ -31,6 +32,8 @@ from deploy.api.telling import Events
 from deploy.api.training import Reclaims, Training
 from deploy.api.training_board import TrainingBoard
 from deploy.api.training_tallies import TrainingFamilies, TrainingTallies
+from deploy.api.weight_ports import NodeWeights
+from deploy.api.weights import Caches, NoWeights, Weights
 from events.clock import Clock
 from events.fence import Owners
 from events.following import Follower
@@ -56,6 +59,7 @@ class AdminParts:
     explainer: Explainer
     readiness: Readiness
     readings: Sequence[Readings] = ()
+    weights: NodeWeights = field(default_factory=NoWeights)
     training_logs: TrainingLogs = field(default_factory=NoTrainingLogs)
 
 
@@ -73,6 +77,7 @@ class AdminServer:
         self._lag = LoopLag()
         self._owners = Owners()
         self.tallies = Tallies()
+        self._caches = Caches()
         self.board = Board(objectives=self.tallies.objectives)
         self.training = TrainingBoard()
         self.training_tallies = TrainingTallies()
@@ -153,6 +158,8 @@ class AdminServer:
             Gpus(self.board, self.training, parts.clock),
             Decisions(parts.log, self.board, parts.explainer, parts.clock),
             Events(parts.log, parts.clock, self._streams),
+            Weights(self._caches, parts.weights, self.board),
+            ColdStarts(parts.log, self.board),
             Logs(parts.logs, parts.training_logs, Boards(self.board, self.training), self._streams),
             Training(self.training, self.declarations, parts.clock),
             Reclaims(self.training, parts.clock),
@@ -185,6 +192,7 @@ class AdminServer:
                 continue
             self.board.apply(record.envelope, record.position.offset)
             self.training.apply(record.envelope, record.position.offset)
+            self._caches.apply(record.envelope)
             for tallies in (self.tallies, self.training_tallies):
                 (tallies.apply if self._caught_up.is_set() else tallies.seed)(record.envelope)
 

@@ -17,6 +17,7 @@ from deploy.api.ports import Reading
 from deploy.compose.part import readings, until_one_ends
 from deploy.local.cluster import ClusterStats, LocalCluster
 from deploy.local.folder import DataFolder
+from deploy.local.keeping import Keeper, NoKeeper
 from deploy.local.settings import LocalSettings
 from deploy.local.training.local import TrainingStats
 from deploy.settings.settings import Settings
@@ -57,6 +58,8 @@ class ClusterPart:
         self._serves = False
         self._allocating: asyncio.Task[None] | None = None
         self._cluster: LocalCluster | None = None
+        self.keeper: Keeper = NoKeeper()
+        """The node's weights; set before the start."""
         self.training_logs = TrainingOutput(lambda: self._cluster)
 
     async def start(self) -> None:
@@ -68,6 +71,7 @@ class ClusterPart:
         self.folder_taken.set()
         writer = EventWriter(f"relume/cluster/{self._how.local.node}", self._clock)
         self._cluster = LocalCluster(self._event_log, writer, self._clock, folder, self._how.local)
+        self._cluster.keeper = self.keeper
         self._allocating = asyncio.create_task(self.allocator.run(), name="allocator")
         leading = asyncio.create_task(self.allocator.caught_up.wait())
         both = {leading, self._allocating}

@@ -16,6 +16,8 @@ from deploy.api.logs import NoTrainingLogs
 from deploy.api.ports import ReplicaLogs, Traffic, TrainingLogs
 from deploy.api.server import AdminParts, AdminServer
 from deploy.api.settings import AdminSettings
+from deploy.api.weight_ports import NodeWeights
+from deploy.api.weights import NoWeights
 from deploy.compose.eventlog import OpenLog
 from deploy.compose.gateway import url_of
 from deploy.compose.part import Part, until_one_ends
@@ -42,6 +44,7 @@ class Made:
     logs: ReplicaLogs = field(default_factory=LogsElsewhere)
     urls: Mapping[str, Callable[[], str]] = field(default_factory=dict)
     folder_taken: asyncio.Event | None = None
+    weights: NodeWeights = field(default_factory=NoWeights)
     declarer: Callable[[Declarations], None] | None = None
     training_logs: TrainingLogs = field(default_factory=NoTrainingLogs)
 
@@ -56,7 +59,7 @@ class Process:
                 log=log, clock=clock, logs=made.logs, training_logs=made.training_logs,
                 traffic=AllTraffic(lambda: self._admin.board, clock, made.traffic, made.gateway),
                 explainer=BoardExplainer(lambda: self._admin.board), readiness=PartsReadiness(log, made.parts),
-                readings=(PartsReadings(log, made.parts),),
+                readings=(PartsReadings(log, made.parts),), weights=made.weights,
             ),
             made.admin,
         )  # fmt: skip

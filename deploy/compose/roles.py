@@ -13,6 +13,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from deploy.api.settings import admin_settings
+from deploy.compose.agent import FOLDER as WEIGHTS
+from deploy.compose.agent import AgentPart
 from deploy.compose.autoscaler import AutoscalerPart
 from deploy.compose.cluster import ClusterHow, ClusterPart, TakeFolder, local_settings
 from deploy.compose.eventlog import OpenLog
@@ -37,12 +39,13 @@ class Role(StrEnum):
     GATEWAY = "gateway"
     AUTOSCALER = "autoscaler"
     CLUSTER = "cluster"
+    AGENT = "agent"
 
 
 def folder_of(role: Role, settings: Settings) -> Path:
     """The data folder of a process: gateways and autoscalers have one of their own within, so that all parts can run
     on one machine with the same settings."""
-    return settings.data_dir / role.value if role in (Role.GATEWAY, Role.AUTOSCALER) else settings.data_dir
+    return settings.data_dir / role.value if role in (Role.GATEWAY, Role.AUTOSCALER, Role.AGENT) else settings.data_dir
 
 
 def make(role: Role, settings: Settings, log: OpenLog, clock: Clock, folder: DataFolder | None) -> Made:
@@ -58,8 +61,13 @@ def make(role: Role, settings: Settings, log: OpenLog, clock: Clock, folder: Dat
         case Role.GATEWAY:
             gateway = GatewayPart(settings, log, clock, boot)
             return Made((gateway,), admin, endpoints, settings.node_name, gateway.desk, urls={"gateway": gateway.url})
-        case Role.AUTOSCALER:
-            return Made((InBackground(_autoscaler(settings, log, clock, owner)),), admin, endpoints)
+        case Role.AUTOSCALER | Role.AGENT:
+            if role is Role.AUTOSCALER:
+                made = Made((InBackground(_autoscaler(settings, log, clock, owner)),), admin, endpoints)
+            else:
+                agent = AgentPart(settings.data_dir / WEIGHTS, settings, log, clock)
+                made = Made((agent,), admin, endpoints, weights=agent.asked)
+            return made
         case Role.CLUSTER if settings.cluster is ClusterKind.KUBERNETES:
             settings.data_dir.mkdir(parents=True, exist_ok=True)  # of the endpoints file; nothing else is kept here
             pods = KubernetesPart(log, clock, owner, kubernetes_settings(settings, owner))
@@ -68,10 +76,17 @@ def make(role: Role, settings: Settings, log: OpenLog, clock: Clock, folder: Dat
             local = replace(local_settings(settings), adopt_within=Seconds(settings.adopt_within))
             how = ClusterHow(owner, local, Seconds(settings.drain_bound))
             cluster = ClusterPart(log, clock, _awaited(settings.data_dir), how)
+            agent = AgentPart(settings.data_dir / WEIGHTS, settings, log, clock)
+            cluster.keeper = agent.weights.agent
             return Made(
-                (InBackground(cluster),), admin, endpoints, logs=cluster, folder_taken=cluster.folder_taken,
+                (agent, InBackground(cluster)),
+                admin,
+                endpoints,
+                logs=cluster,
                 training_logs=cluster.training_logs,
-            )  # fmt: skip
+                folder_taken=cluster.folder_taken,
+                weights=agent.asked,
+            )
         case Role.ALL if settings.cluster is ClusterKind.KUBERNETES:
             gateway = GatewayPart(settings, log, clock, boot)
             pods = KubernetesPart(log, clock, owner, kubernetes_settings(settings, owner))
@@ -84,9 +99,12 @@ def make(role: Role, settings: Settings, log: OpenLog, clock: Clock, folder: Dat
             how = ClusterHow(owner, local_settings(settings), Seconds(0.0))
             gateway = GatewayPart(settings, log, clock, boot)
             cluster = ClusterPart(log, clock, _held(folder), how)
+            agent = AgentPart(folder.path / WEIGHTS, settings, log, clock)
+            cluster.keeper = agent.weights.agent
             return Made(
-                (_autoscaler(settings, log, clock, owner), cluster, gateway), admin, endpoints, settings.node_name,
-                gateway.desk, cluster, {"gateway": gateway.url}, training_logs=cluster.training_logs,
+                (_autoscaler(settings, log, clock, owner), agent, cluster, gateway), admin, endpoints,
+                settings.node_name, gateway.desk, cluster, urls={"gateway": gateway.url}, weights=agent.asked,
+                training_logs=cluster.training_logs,
             )  # fmt: skip
 
 

@@ -22,7 +22,8 @@ from coldstart.cache import holding, warming
 from coldstart.cache.holding import Use
 from coldstart.cache.layout import Layout
 from coldstart.cache.manifests import read_manifest
-from coldstart.cache.weights import Got, Wanted, WeightCache
+from coldstart.cache.wanting import Got, Wanted
+from coldstart.cache.weights import WeightCache
 from coldstart.core.budget import Bandwidths, Tier, least_for_bytes
 from coldstart.core.cache.errors import FolderTaken
 from coldstart.core.cache.policy import FetchPolicy, RoomPolicy
@@ -44,6 +45,8 @@ IN_MEMORY: Final = 0.9
 """Share of a file's pages above which it counts as in memory. A choice: a few are always missing."""
 HASHED: Final = 16 << 20
 """Bytes over which the digest's speed is measured once: some 15 ms."""
+PREWARM_SHARE: Final = 0.5
+"""Of the measured network, for fetches that nobody waits for (field note on cold starts, §4)."""
 MEASURED: Final = 64 << 20
 """Bytes that must have been read for the disk's speed to be told from it. A choice: less is over in a blink."""
 SMOOTH: Final = 0.3
@@ -52,7 +55,8 @@ SMOOTH: Final = 0.3
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """Numbers of a node's agent. `prewarm_rate`: bytes a second of fetches that nobody waits for; None: no bound."""
+    """Numbers of a node's agent. `prewarm_rate`: bytes a second of fetches that nobody waits for; None: half of the
+    measured network."""
 
     fetching: FetchPolicy = field(default_factory=FetchPolicy)
     room: RoomPolicy = field(default_factory=RoomPolicy)
@@ -188,7 +192,7 @@ class Agent:
 
     def hit(self, wanted: Wanted) -> Got | None:
         """The weights if they are here, without asking their source. Blocking: it may read them anew after a reboot."""
-        manifest = read_manifest(self.layout.manifest(wanted.address))
+        manifest = read_manifest(self.layout.manifest(wanted.identity))
         if manifest is None:
             return None
         known = wanted if wanted.digest is not None else replace(wanted, digest=manifest.digest)
@@ -207,7 +211,7 @@ class Agent:
             return self._had(got, use, Tier.REMOTE)
         finally:
             flight.waiting -= 1
-            self._land(flight)
+            self.land(flight)
 
     @staticmethod
     def _seen(flight: Flight) -> Transferred | None:
@@ -222,7 +226,7 @@ class Agent:
         if flight is None:
             source = self._source(wanted)
             flight = self._flights[wanted] = Flight(
-                why, Pace(self._clock, self.settings.prewarm_rate if why is Why.PREWARM else None)
+                why, Pace(self._clock, self._prewarm_rate() if why is Why.PREWARM else None)
             )
             flight.done.add_done_callback(lambda _: self._ended(wanted, source, flight))
             flight.run(lambda: self._fetch(wanted, source, flight), lambda: self._settle(wanted))
@@ -232,11 +236,26 @@ class Agent:
             self._make_way(flight)
         return flight
 
+    def _prewarm_rate(self) -> float | None:
+        """Bytes a second; without a setting half of what the network was measured to give, and all until it was."""
+        if self.settings.prewarm_rate is not None:
+            return self.settings.prewarm_rate
+        return PREWARM_SHARE * self.speeds.network if self.speeds.network else None
+
     def stop(self, wanted: Wanted) -> None:
         """End a fetch that nobody waits for."""
         flight = self._flights.get(wanted)
         if flight is not None and not flight.waiting:
             flight.pace.end()
+
+    def awaited(self, wanted: Wanted) -> bool:
+        """Whether a start waits for their fetch."""
+        flight = self._flights.get(wanted)
+        return flight is not None and flight.waiting > 0
+
+    def busy(self) -> bool:
+        """Whether any start waits for a fetch."""
+        return any(flight.waiting for flight in self._flights.values())
 
     def in_flight(self) -> tuple[InFlight, ...]:
         """All fetches that run or wait for their turn."""
@@ -244,6 +263,10 @@ class Agent:
             InFlight(self._source(wanted).shown(), flight.why, flight.waiting, flight.pace.seen())
             for wanted, flight in self._flights.items()
         )
+
+    def shown(self, wanted: Wanted) -> str:
+        """The address without secrets."""
+        return self._source(wanted).shown()
 
     def flying(self) -> frozenset[Wanted]:
         """What is being fetched."""
@@ -279,9 +302,9 @@ class Agent:
         if got.transferred and got.seconds > 0:
             self.speeds = replace(self.speeds, network=_smooth(self.speeds.network, got.transferred / got.seconds))
         self.told.ended(wanted, got)
-        self._land(flight)
+        self.land(flight)
 
-    def _land(self, flight: Flight) -> None:
+    def land(self, flight: Flight) -> None:
         """The last of those who wait, or the flight itself where nobody does, ends its use."""
         if not flight.waiting and flight.done.done() and flight.done.exception() is None:
             flight.done.result().use.end()

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import TypeAdapter, ValidationError
 
-from coldstart.cache.weights import Wanted
+from coldstart.cache.wanting import Wanted
 from coldstart.spec import WeightsSpec
 from events.names import ModelName
 from events.types.models import ModelDeclared
@@ -100,7 +100,7 @@ def through_the_cache(weights: WeightsSpec) -> Wanted | None:
     if not (remote if weights.cache is None else weights.cache):
         return None
     uri = weights.uri if "://" in weights.uri else Path(weights.uri).expanduser().absolute().as_uri()
-    return Wanted(uri, weights.digest)
+    return Wanted(uri, weights.digest, weights.include, weights.exclude)
 
 
 def local_path(uri: str) -> str:

@@ -8,11 +8,10 @@ import threading
 from collections.abc import Callable
 from enum import Enum
 
-from coldstart.cache.weights import Got, Progress
+from coldstart.cache.wanting import Got, Progress
 from coldstart.core.cache.errors import CacheError
 from coldstart.core.cache.transfer import Transfer, Transferred
 from events.clock import Clock
-from events.units import Bytes
 
 
 class Yielded(CacheError):
@@ -42,7 +41,7 @@ class Pace(Progress):
         self._changed = threading.Event()
         self._ended = False
 
-    def begins(self, total: Bytes) -> None:
+    def begins(self, total: int) -> None:
         """See `Progress`."""
         with self._lock:
             self._transfer.begins(total)

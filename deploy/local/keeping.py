@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from coldstart.cache.holding import Use
-from coldstart.cache.weights import Wanted
+from coldstart.cache.wanting import Wanted
 from coldstart.core.budget import Tier
 from coldstart.core.cache.errors import (
     CacheError,

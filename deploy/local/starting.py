@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from coldstart.cache.weights import Wanted
+from coldstart.cache.wanting import Wanted
 from coldstart.core.cache.errors import CacheError
 from coldstart.core.cache.transfer import Transferred
 from deploy.local.addresses import NoFreePort, Ports, is_conflict

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import field
+
 from events.kinds import event
 from events.names import Topic
 from events.types.replicas import Phase, ReplicaState
@@ -42,7 +44,14 @@ class ReplicaSuspected:
 
 @event("relume.coldstart.finished", Topic.PHASES)
 class ColdStartFinished:
-    """The first request that was held for a cold start got its first byte: how long each part took."""
+    """The first request that was held for a cold start got its first byte: how long each part took.
+
+    `phases`: seconds of this request's wait by phase, ``hold`` before any and ``answer`` after the replica was ready.
+    `tier`: where the weights were (``memory``, ``disk``, ``remote``), empty when they do not go through the node's
+    cache. `least_seconds`: what a start like this takes at least, None while a part was never measured. `verdict`:
+    ``met``, ``missed``, or ``impossible`` when even the least breaks the promise; `missed_by`: the phase that cost
+    most.
+    """
 
     model: str
     request: str
@@ -51,3 +60,9 @@ class ColdStartFinished:
     first_byte_at: At
     sla_seconds: Amount
     held_requests: Count
+    phases: dict[str, Amount] = field(default_factory=dict)
+    tier: str = ""
+    weights_bytes: Count | None = None
+    least_seconds: Amount | None = None
+    verdict: str = ""
+    missed_by: str = ""

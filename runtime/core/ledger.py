@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from coldstart.core import budget
 from events.names import ModelName, ReplicaName
 from events.types.phases import ColdStartFinished
 from events.units import Instant, Seconds
@@ -132,12 +133,24 @@ def cold_start(live: Live, activation: Activation, outcome: Outcome) -> ColdStar
         activation.lease = None
         return None
     activation.told = True
+    status, quickest, promised = live.replica.status, live.model.estimate.quickest(), live.declared.cold_start.sla
+    ready_at = Instant(live.granted_at if status.ready_at is None else status.ready_at)
+    parts = budget.parts_of(status.phases, live.wanted.arrived_at, ready_at, outcome.first_byte_at)
+    for_bytes = Seconds(0.0) if status.weights is None else status.weights.least_seconds
+    floor = budget.least(for_bytes, quickest, parts.get(budget.ANSWER, Seconds(0.0)))
+    judged = budget.judge(promised, floor, parts, quickest)
     return ColdStartFinished(
         model=live.model.name,
         request=live.wanted.request,
         replica=live.lease.replica,
         arrived_at=live.wanted.arrived_at,
         first_byte_at=outcome.first_byte_at,
-        sla_seconds=live.declared.cold_start.sla,
+        sla_seconds=promised,
         held_requests=activation.held,
+        phases=dict(parts),
+        tier="" if status.weights is None else status.weights.tier,
+        weights_bytes=None if status.weights is None else status.weights.bytes,
+        least_seconds=judged.least,
+        verdict=judged.verdict.value,
+        missed_by=judged.by,
     )

@@ -194,7 +194,9 @@ class ModelSlots:
         The quickest of those on their way; without one a whole start, after the back-off.
         """
         eta = self.estimate.eta_at_most if surely else self.estimate.eta
-        on_their_way = [left for status in self.starting() if (left := eta(now, status.phases)) is not None]
+        on_their_way = [
+            left for status in self.starting() if (left := eta(now, status.phases, status.weights)) is not None
+        ]
         if on_their_way:
             return min(on_their_way)
         whole = eta(now)

@@ -221,7 +221,7 @@ def test_whose_folder_is_whose(tmp_path: Path) -> None:
     settings = load_settings({"data_dir": str(tmp_path)})
     assert {role: folder_of(role, settings) for role in Role} == {
         Role.ALL: tmp_path, Role.CLUSTER: tmp_path, Role.GATEWAY: tmp_path / "gateway",
-        Role.AUTOSCALER: tmp_path / "autoscaler",
+        Role.AUTOSCALER: tmp_path / "autoscaler", Role.AGENT: tmp_path / "agent",
     }  # fmt: skip
 
 

@@ -1,0 +1,23 @@
+"""What the admin API needs of who looks after a node's weights."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from deploy.api.weightshapes import FetchBody, Fetching
+
+
+class NodeWeights(Protocol):
+    """The weights of the node that this process looks after. All raise ProblemError for what cannot be done."""
+
+    async def fetch(self, wanted: FetchBody) -> Fetching:
+        """Begin to fetch weights, or join; how far it has come, after some seconds at the latest."""
+
+    async def prewarm(self, model: str) -> str:
+        """Have a model's weights here ahead of demand; their address without secrets, empty: they are not fetched."""
+
+    async def pin(self, name: str, *, pinned: bool) -> str:
+        """Keep weights, or keep them no longer; their digest."""
+
+    async def evict(self, name: str) -> str:
+        """Take weights out; their digest."""

@@ -1,0 +1,77 @@
+"""The node's agent as a part: the one writer of its weights, and what people ask of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from coldstart.core.cache.policy import RoomPolicy
+from deploy.api.ports import Reading
+from deploy.compose.part import readings
+from deploy.compose.weights import LocalWeights
+from deploy.local.agent import AgentSettings
+from deploy.local.node_agent import NodeAgent, NodeSettings
+from deploy.settings.settings import Settings
+from events.clock import Clock
+from events.log import EventLog
+from events.units import Bytes, Seconds
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "weights"
+"""In the data folder; `relume cache` uses the same."""
+
+
+class AgentPart:
+    """The weights of this node. Its start does not wait for the folder: another process may write to it just now."""
+
+    def __init__(self, root: Path, settings: Settings, log: EventLog, clock: Clock) -> None:
+        self.weights = NodeAgent(root, node_settings(settings), log, clock)
+        self.asked = LocalWeights(self.weights)
+        """For the admin port."""
+
+    async def start(self) -> None:
+        """See `Part.start`."""
+        await self.weights.start()
+
+    async def wait(self) -> None:
+        """See `Part.wait`."""
+        await self.weights.wait()
+
+    async def stop(self, bound: Seconds) -> None:
+        """See `Part.stop`. Fetches end at their next chunk and go on with the next start."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(1.0, bound)):
+                await self.weights.stop()
+
+    def missing(self) -> Sequence[str]:
+        """Nothing: what is here can be used, whoever writes."""
+        return []
+
+    def read(self) -> Iterable[Reading]:
+        """See `Part.read`."""
+        yield from readings("weights", self.weights.stats())
+        state = self.weights.state()
+        if state is not None:
+            yield Reading("weights_used_bytes", "Bytes that the node's weights take.", state.used_bytes)
+            yield Reading("weights_capacity_bytes", "Bytes that they may take.", state.capacity_bytes)
+            yield Reading("weights_cached", "Weights that are here.", len(state.contents) + state.untold)
+        yield Reading("weights_fetching", "Fetches that run or wait for their turn.", len(self.weights.fetches()))
+        speeds = self.weights.agent.speeds
+        for name in ("network", "disk", "digest"):
+            speed = getattr(speeds, name)
+            if speed is not None:
+                yield Reading(
+                    "weights_bandwidth_bytes_per_second", "Bytes a second as measured.", speed, labels=(("of", name),)
+                )  # fmt: skip
+
+
+def node_settings(settings: Settings) -> NodeSettings:
+    """The agent's part of the settings."""
+    capacity = settings.cache_capacity
+    room = RoomPolicy(capacity=None if capacity is None else Bytes(capacity))
+    agent = AgentSettings(room=room, prewarm_rate=settings.cache_prewarm_rate)
+    return NodeSettings(node=settings.node_name, agent=agent, scrub_rate=float(settings.cache_scrub_rate))

@@ -1,0 +1,21 @@
+"""Settings of the node's weight cache."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+from pydantic_settings import BaseSettings
+
+from events.spec import Quantity
+
+
+class WeightFields(BaseSettings):
+    """Fields of the settings that are about weights on this node."""
+
+    cache_capacity: Annotated[Quantity, Field(gt=0)] | None = None
+    """Most bytes of weights that this node keeps. Default: the disk, less 5 %."""
+    cache_prewarm_rate: Annotated[Quantity, Field(gt=0)] | None = None
+    """Bytes a second that weights take which nobody waits for yet. Default: half of what the network gives."""
+    cache_scrub_rate: Quantity = 20 << 20
+    """Bytes a second of cached weights that are read anew in the background, against rot. 0: none."""
