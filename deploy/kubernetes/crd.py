@@ -113,7 +113,8 @@ def definition(kind: Kind) -> Schema:
     }  # fmt: skip
     if kind.scaled:
         version["subresources"]["scale"] = {
-            "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas",
+            # a field that is always there, as the API server demands: the floor below which relume does not go
+            "specReplicasPath": ".spec.scaling.minReplicas", "statusReplicasPath": ".status.replicas",
             "labelSelectorPath": ".status.selector",
         }  # fmt: skip
     return {
@@ -140,8 +141,8 @@ def _schema(kind: Kind) -> Schema:
     if kind.scaled:
         spec["properties"]["replicas"] = {
             "type": "integer", "minimum": 0, "maximum": MAX_REPLICAS,
-            "description": "A person's number of replicas, which stands before relume's own as long as it is here "
-            "(kubectl scale writes it). On Kubernetes alone.",
+            "description": "A person's number of replicas, which stands before relume's own as long as it is here. On "
+            "Kubernetes alone.",
         }  # fmt: skip
     for path in rules.UNFILLED | rules.SETS:
         part = _part(properties, path)
