@@ -30,5 +30,6 @@ BENCHMARKS = {
     "weights": About(
         "bench.weights", "weights fetched and verified beside curl and sha256; a hit; last byte to usable"
     ),
+    "trainer": About("bench.trainer", "a step of a guarded training loop; ranks that agree on where to stop"),
     "log": About("bench.eventlog", "the SQLite event log beside plain sqlite3"),
 }

@@ -135,9 +135,11 @@ def test_killed_at_random_moments_of_saves_what_was_committed_is_not_lost(run: R
 
 
 def test_a_full_disk_ends_no_training(run: Run, calm: Run, case: Case) -> None:
-    """Planned saves and one that is told fail on all ranks alike; what was committed stands; room again, and it saves."""
+    """Planned saves and one that is told fail on all ranks alike; what was committed stands; with room it saves."""
     if case.module == "hf_trainer":
-        pytest.skip("the Trainer writes by itself, and ends with an OSError; the next start goes on from what is marked")
+        pytest.skip(
+            "the Trainer writes by itself, and ends with an OSError; the next start goes on from what is marked"
+        )
     run.start(every=5)
     wait_until(lambda: bool(run.heard("saved")) or run.ended(), BOUND)
     run.signal(signal.SIGUSR1)
