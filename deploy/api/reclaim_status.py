@@ -145,7 +145,7 @@ def _choice(data: ReclaimChanged) -> Iterator[str]:
 
 
 def _because(verdict: ReclaimVerdict) -> str:
-    numbers = ", ".join(f"{name} {value:g}" for name, value in verdict.numbers.items())
+    numbers = ", ".join(f"{name} {round(value, 1):g}" for name, value in verdict.numbers.items())
     words = _WHY.get(verdict.why, verdict.why)
     return f"{words} ({numbers})" if numbers else words
 

@@ -115,7 +115,7 @@ class TrainingFamilies:
                      ((job, status.step) for job, status in own))  # fmt: skip
         yield _gauge("relume_training_members", "Processes that run.", "job",
                      ((job, status.ready_members) for job, status in own))  # fmt: skip
-        yield _gauge("relume_training_failures", "Runs that failed in a row.", "job",
+        yield _gauge("relume_training_failed_in_a_row", "Runs that failed in a row.", "job",
                      ((job, status.failures) for job, status in own))  # fmt: skip
         yield _gauge("relume_training_checkpoint_step", "Step of the newest committed checkpoint.", "job",
                      ((job, status.checkpoint.step if status.checkpoint else None) for job, status in own))  # fmt: skip
@@ -129,7 +129,7 @@ class TrainingFamilies:
         return observed.checkpoint.at if observed and observed.checkpoint else None
 
     def _reclaims(self) -> Iterator[Metric]:
-        states = Counter(one.state for one in self._board.reclaims() if not one.ended)
+        states = Counter(one.state for one in self._board.reclaims() if one.shortage and not one.ended)
         yield _gauge("relume_preempt_reclaims", "Reclaims that go on, by state.", "state",
                      ((state.value, states[state]) for state in OPEN))  # fmt: skip
         yield _gauge_alone("relume_preempt_claims_active", "Reclaims whose cards are set aside for a shortage.",

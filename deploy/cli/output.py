@@ -75,12 +75,17 @@ def number(value: Any) -> str:
 
 def replicas(count: int) -> str:
     """``1 replica``, ``3 replicas``."""
-    return "1 replica" if count == 1 else f"{count} replicas"
+    return counted(count, "replica")
+
+
+def counted(count: int, thing: str) -> str:
+    """``1 member``, ``3 members``."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def times(count: int) -> str:
-    """``never``, ``once``, ``3 times``."""
-    return {0: "never", 1: "once"}.get(count, f"{count} times")
+    """``once``, ``3 times``."""
+    return "once" if count == 1 else f"{count} times"
 
 
 def seconds(value: float | None) -> str:

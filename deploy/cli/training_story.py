@@ -11,12 +11,14 @@ from deploy.cli.commands import command
 from deploy.cli.connection import Connection, segment
 from deploy.cli.failing import Refused
 from deploy.cli.options import complete_training, output, talking
-from deploy.cli.output import age, note, number, seconds, show_json, table_text, times
+from deploy.cli.output import age, counted, note, number, seconds, show_json, table_text, times
 from deploy.cli.tables import TABLES
 from deploy.cli.training import members_of
 
 RECLAIMS: Final = 5
 LOG_LINES: Final = 10
+COMMAND: Final = 100
+"""Characters of a command that are shown."""
 
 _COLOURS: Final = {
     "Running": "green", "Finished": "green", "Starting": "yellow", "Saving": "yellow", "Parked": "yellow",
@@ -74,14 +76,14 @@ def _who(job: Mapping[str, Any]) -> list[str]:
     resources, contract, rules = spec.get("resources", {}), spec.get("checkpoint", {}), spec.get("preemption", {})
     gpus = resources.get("migProfile") or resources.get("gpuFraction") or resources.get("gpus", 0)
     least = spec.get("elasticity", {}).get("minMembers")
-    gang = f"{spec.get('members', 1)} members" + (f", {least} at least" if least else "")
+    gang = counted(spec.get("members", 1), "member") + (f", {least} at least" if least else "")
     yields = f"at most {rules.get('budgetPerHour')} times an hour, after {rules.get('minRuntime')} of a run"
     told = ", ".join(contract.get("channels", [])) or "SIGTERM only"
     times = f"answer within {contract.get('ackTimeout')}, save within {contract.get('saveTimeout')}"
     rows = [
         ("Name", metadata["name"]),
         ("Revision", f"{metadata['revision']} (generation {metadata['generation']})"),
-        ("Command", " ".join(spec.get("command", []))),
+        ("Command", _short(" ".join(spec.get("command", [])))),
         ("Gang", f"{gang}; each {gpus} GPU, {resources.get('cpu')} CPU, {resources.get('memory')} memory"),
         ("Priority", str(spec.get("priority"))),
         ("Yields", "never (protected)" if rules.get("protected") else yields),
@@ -90,16 +92,22 @@ def _who(job: Mapping[str, Any]) -> list[str]:
     return [f"{name + ':':<12}{value}" for name, value in rows]
 
 
+def _short(command: str) -> str:
+    """On one line; `-o json` has all of it."""
+    line = " ".join(command.split())
+    return line if len(line) <= COMMAND else line[: COMMAND - 1] + "…"
+
+
 def _state(status: Mapping[str, Any]) -> list[str]:
     words = f"{status['reason']}: {status['message']}" if status["message"] else status["reason"]
     state = note(status["state"], _COLOURS.get(status["state"], "white"))
     steps = f"{number(status['step'])} done"
     if status["resumedStep"]:
         steps += f", this run began at {status['resumedStep']}"
-    if status["run"] and not status["reports"]:
+    if status["readyMembers"] and not status["reports"]:
         steps += " (its trainer tells nothing: all work of a run is lost when it ends)"
-    runs = f"{number(status['run'])}, {status['restarts']} restarts, {status['failures']} failed in a row, "
-    runs += f"made to yield {times(status['preemptions'])}"
+    yields = f"made to yield {times(status['preemptions'])}" if status["preemptions"] else "never made to yield"
+    runs = f"{status['run']}, {counted(status['restarts'], 'restart')}, {status['failures']} failed in a row, {yields}"
     return [
         f"{'State:':<12}{state}{'  ' + words if words else ''}",
         f"{'Run:':<12}{runs}",

@@ -82,12 +82,12 @@ def parse(words: Sequence[str], *, whole: bool) -> None:
 
 
 @named([page for page in PAGES if any(lang == "yaml" for lang, _ in fences(page))])
-def test_models_in_pages_validate(page: Path) -> None:
-    """Every block with a model is one that `relume apply` takes."""
+def test_declarations_in_pages_validate(page: Path) -> None:
+    """Every block with a declaration is one that `relume apply` takes."""
     for language, text in fences(page):
-        if language == "yaml" and "kind: Model" in text:
+        if language == "yaml" and re.search("^kind: (Model|TrainingJob)$", text, re.MULTILINE):
             loaded = load_bytes(text.encode(), page.name)
-            assert loaded.models
+            assert loaded.documents
             assert not loaded.problems, [str(problem) for problem in loaded.problems]
 
 
@@ -95,7 +95,7 @@ def test_models_in_pages_validate(page: Path) -> None:
 def test_examples_validate(page: Path) -> None:
     """Every declaration in docs/examples is one that `relume apply` takes."""
     loaded = load_bytes(page.read_bytes(), page.name)
-    assert loaded.models
+    assert loaded.documents
     assert not loaded.problems, [str(problem) for problem in loaded.problems]
 
 

@@ -153,7 +153,9 @@ async def running_admin(settings: AdminSettings | None = None) -> AsyncIterator[
     async with MemoryEventLog(clock) as log:
         traffic, logs, explainer = FakeTraffic(), FakeLogs(), FakeExplainer()
         readiness, readings, training_logs = FakeReadiness(), FakeReadings(), FakeLogs()
-        parts = AdminParts(log, clock, traffic, logs, explainer, readiness, (readings,), training_logs)
+        parts = AdminParts(
+            log, clock, traffic, logs, explainer, readiness, (readings,), training_logs=training_logs
+        )  # fmt: skip
         server = AdminServer(parts, settings or AdminSettings(port=0))
         await server.start()
         await server.caught_up()

@@ -187,7 +187,7 @@ async def test_metrics_count_each_thing_once(admin: Admin) -> None:
         'relume_training_jobs{state="Parked"} 0.0',
         'relume_training_step{job="tune"} 120.0',
         'relume_training_checkpoint_step{job="tune"} 100.0',
-        'relume_preempt_reclaims{state="saving"} 2.0',
+        'relume_preempt_reclaims{state="saving"} 1.0',
         'relume_preempt_preemptions_total{outcome="resumed"} 1.0',
         'relume_preempt_escalations_total{to="term"} 1.0',
         'relume_preempt_gpu_seconds_lost_total{cause="save"} 2.5',

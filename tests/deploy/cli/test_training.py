@@ -127,12 +127,17 @@ def test_describe_tells_the_story(live: LiveAdmin, relume: Relume) -> None:
 
 def test_describe_tells_a_failure(live: LiveAdmin, relume: Relume) -> None:
     """A job that gave up shows its last lines, and what to do."""
-    seen = ended(Ending.FAILED, failures=5, message="exit code 1", log_tail=("ValueError: boom",), reports=False)
+    seen = ended(Ending.FAILED, failures=5, message="exit code 1", log_tail=("ValueError: boom",))
     live.do(live.admin.say(declared(), granted(members=0), seen))
     out = relume("train", "describe", "tune", live=live).out
     assert "it failed 5 times in a row: exit code 1" in out
     assert "How it failed:\n  ValueError: boom" in out
-    assert "its trainer tells nothing" in out
+
+
+def test_describe_warns_of_a_trainer_that_tells_nothing(live: LiveAdmin, relume: Relume) -> None:
+    """While it runs, so that whoever looks knows what an interruption costs."""
+    live.do(live.admin.say(declared(), granted(), observed(reports=False, step=None, checkpoint=None)))
+    assert "its trainer tells nothing: all work of a run is lost" in relume("train", "describe", "tune", live=live).out
 
 
 def test_logs_of_one_and_of_several_members(live: LiveAdmin, relume: Relume, tune: str) -> None:

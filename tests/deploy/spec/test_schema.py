@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 from ruamel.yaml import YAML
 
-from deploy.spec.schema import REFERENCE_FOLDER, main, model_schema, stale
+from deploy.spec.schema import REFERENCE_FOLDER, main, model_schema, stale, training_schema
 from tests.support.bad_specs import BEYOND_SCHEMA, ROWS
 from tests.support.specs import full, leaves, put, smallest
 
@@ -40,8 +40,10 @@ def test_a_stale_file_fails_the_check(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_examples_are_valid(path: Path, validator: jsonschema.Draft202012Validator) -> None:
-    """Editors see no fault in the examples."""
-    validator.validate(YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8")))
+    """Editors see no fault in the examples, whose kind says which schema is meant."""
+    document = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    of_jobs = jsonschema.Draft202012Validator(training_schema())
+    {"Model": validator, "TrainingJob": of_jobs}[document["kind"]].validate(document)
 
 
 def test_full_and_smallest_are_valid(validator: jsonschema.Draft202012Validator) -> None:
