@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final
 
 from autoscaler.core.agenda import Agenda
 from autoscaler.core.decide import decide, hold
-from autoscaler.core.model import Decision, Reason, Snapshot, in_order
+from autoscaler.core.model import Decision, Policy, Reason, Snapshot, in_order
 from autoscaler.core.policy import ScalingPolicy
 from autoscaler.core.view import Declared, ModelView
 from autoscaler.estate import Estate, Tenure
@@ -43,14 +44,18 @@ class Taken:
 
 
 class Decider:
-    """Decides the models of the estate, one at a time."""
+    """Decides the models of the estate, one at a time. `own` finds the policies that are not relume's own by name."""
 
-    def __init__(self, estate: Estate, agenda: Agenda, settings: AutoscalerSettings) -> None:
+    def __init__(
+        self, estate: Estate, agenda: Agenda, settings: AutoscalerSettings,
+        own: Callable[[str], Policy | None] = own_policy,
+    ) -> None:  # fmt: skip
         self._estate = estate
         self._agenda = agenda
         self._settings = settings
         self.decided = self.policy_failures = 0
         self._own = _OwnPolicies()
+        self._find_own = own
 
     def decide(self, model: str, now: Instant) -> Taken | None:
         """Decide one model. Returns what must be recorded before it counts."""
@@ -104,7 +109,7 @@ class Decider:
             decision = decide(snapshot, replace(policy, name="relume", options=None), now)
             return replace(decision, reasons=in_order({*decision.reasons, Reason.POLICY_REPLACED}))
         try:
-            decision = decide(snapshot, policy, now, own_policy(policy.name))
+            decision = decide(snapshot, policy, now, self._find_own(policy.name))
         except Exception:  # a policy's bug must not stop the loop for the other models
             self.policy_failures += 1
             self._own.failed(snapshot, policy)

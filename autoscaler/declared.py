@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pydantic import ConfigDict
 
 from autoscaler.core.view import Declared
 from autoscaler.schedules import schedules_of
+from autoscaler.slo_spec import SloSlice, wait_most
 from autoscaler.spec import ScalingSpec
 from events.spec import Spec
 from events.types.models import ModelDeclared
@@ -19,12 +22,18 @@ class _Slice(Spec):
     slots: int
     priority: int
     scaling: ScalingSpec = ScalingSpec()
+    slo: SloSlice = SloSlice()
 
 
 def read_declaration(declared: ModelDeclared) -> Declared:
     """Plain numbers of a declaration. ValueError when its spec cannot be read."""
     part = _Slice.model_validate(declared.spec)
-    policy = part.scaling.resolve(slots=part.slots, priority=part.priority)
+    objectives = part.slo.objectives()
+    policy = replace(
+        part.scaling.resolve(slots=part.slots, priority=part.priority),
+        wait_most=wait_most(objectives),
+        objectives=objectives,
+    )
     return Declared(
         uid=declared.uid,
         revision=declared.revision,

@@ -72,10 +72,19 @@ class SchedulePolicy:
 
 
 @value
+class Objective:
+    """This part of all answers begins within so many seconds of the request."""
+
+    part: float
+    within: Seconds
+
+
+@value
 class ScalingPolicy:
     """How a model's replicas follow its demand. `target`: wanted concurrency a replica; `slots`: the most it bears.
     `cold_start_cost`: what a cold start is worth, in seconds of one idle replica; None: `keep_alive` counts. `options`:
-    of the policy `name`, where it has some; None: its defaults.
+    of the policy `name`, where it has some; None: its defaults. `wait_most`: how long a request may wait for a slot and
+    still be answered as promised; None: nothing is promised. `objectives`: what is promised.
     """
 
     name: str
@@ -90,5 +99,7 @@ class ScalingPolicy:
     signals: tuple[SignalPolicy, ...] = ()
     cold_start_cost: Seconds | None = None
     options: Options | None = None
+    wait_most: Seconds | None = None
+    objectives: tuple[Objective, ...] = ()
     mode: Mode = Mode.AUTO
     schedules: tuple[SchedulePolicy, ...] = ()

@@ -239,4 +239,43 @@ def test_a_burst_regrets_a_descent_once() -> None:
         assert decision.replicas > 1 + step
         memory = decision.memory
         counted.append(memory.patience)
-    assert counted == [1, 1, 1, 1]
+    assert counted == [2, 2, 2, 2]
+
+
+PROMISED = [
+    pytest.param(None, 40, 10, id="nothing promised: all at once"),
+    pytest.param(30.0, 40, 1, id="requests of 2 s that may wait 30 s: one replica of 4 slots ends 64 in 32 s"),
+    pytest.param(2.0, 40, 5, id="who may wait as long as one takes: half"),
+    pytest.param(2.0, 1, 1, id="somebody is at least one"),
+]
+
+
+@pytest.mark.parametrize(("wait", "level", "replicas"), PROMISED)
+def test_a_promise_says_how_many_may_wait(wait: float | None, level: int, replicas: int) -> None:
+    """What is at hand needs as many replicas as serve the last of it in time."""
+    policy = replace(POLICY, max_replicas=100, wait_most=None if wait is None else Seconds(wait))
+    busy_for_two = {"seconds_per_request": 2.0, "last_active_at": T0}
+    decision = decide(seen(waiting=level, demand=busy_for_two), policy, NOW)
+    assert decision.replicas == replicas
+
+
+def test_what_lasts_needs_its_target_whatever_is_promised() -> None:
+    """An average of 20 over the stable window needs five replicas at a target of 4, though most could wait."""
+    policy = replace(POLICY, max_replicas=100, wait_most=Seconds(60.0))
+    snapshot = seen(wished=2, ready=2, running=8, waiting=12, demand=busy(20.0, seconds_per_request=2.0))
+    assert decide(snapshot, policy, NOW).replicas == 5
+
+
+def test_before_a_request_has_ended_nothing_may_wait() -> None:
+    """How long one takes is not known yet, which is not zero."""
+    policy = replace(POLICY, max_replicas=100, wait_most=Seconds(60.0))
+    assert decide(seen(waiting=40), policy, NOW).replicas == 10
+
+
+def test_patience_ends_at_the_keep_alive() -> None:
+    """However often it was regretted: an idle replica lives for the keep-alive."""
+    memory = Memory(lowered_at=T0 - 300, patience=4)
+    snapshot = seen(wished=4, ready=4, running=1, memory=memory, demand=busy(1))
+    assert decide(snapshot, POLICY, NOW).replicas == 2
+    soon = replace(snapshot, memory=replace(memory, lowered_at=T0 - 299))
+    assert decide(soon, POLICY, NOW).replicas == 4

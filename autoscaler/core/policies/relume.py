@@ -35,11 +35,16 @@ STEP = 2
 instead of each two seconds."""
 
 REGRET = 2.0
-"""A rise within so many pauses after a descent regrets it. With `PATIENCE_MOST`: the exponential damping of route flaps
-(RFC 2439) in its simplest form."""
+"""A rise within so many pauses after a descent, or within the keep-alive, regrets it. With `PATIENCE_MOST`: the
+exponential damping of route flaps (RFC 2439) in its simplest form."""
 
 PATIENCE_MOST = 4
-"""The pause between descents doubles at most so often: 16 stable windows."""
+"""The pause between descents doubles at most so often: 16 stable windows; and never lasts longer than the keep-alive,
+which is how long an idle replica lives."""
+
+LEARNS = 2
+"""Doublings that one regret adds; a rise that regrets nothing takes one back. Compared with 1 on the Azure LLM traces
+(docs/decisions/0061): bursts some minutes apart are learned from the first pair of them."""
 
 GATHER = 0.05
 """Seconds after a rise before the next: a burst is measured for so long and then answered in one step. Half of the
@@ -62,14 +67,15 @@ class _Case:
     __slots__ = (
         "base", "capacity", "current", "demand", "floor", "floor_open", "floor_until", "for_level", "forecast",
         "idle_at", "last_busy_at", "level", "lowered_at", "now", "panic_floor", "panic_until", "patience", "policy",
-        "quiet", "raised_at", "snapshot", "worth",
+        "quiet", "raised_at", "share", "snapshot", "worth",
     )  # fmt: skip
 
     def __init__(self, snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> None:
         demand, memory, replicas = snapshot.demand, snapshot.memory, snapshot.replicas
         self.snapshot, self.policy, self.now, self.demand = snapshot, policy, now, demand
         self.level = demand.running + demand.waiting
-        self.for_level = _up(self.level / policy.target, EPSILON) if self.level else 0
+        self.share = _share(demand.seconds_per_request, policy)
+        self.for_level = _up(self.level * self.share / policy.target, EPSILON) if self.level else 0
         self.capacity = replicas.ready + replicas.starting
         self.current = self.capacity if snapshot.wished is None else snapshot.wished
         self.raised_at = _past(memory.raised_at, now)
@@ -153,10 +159,32 @@ def _asked(case: _Case) -> tuple[int, Reason]:
         return 0, Reason.LOAD
     level, panic = case.for_level, case.demand.panic
     if panic is not None and case.current:
-        average = _up(panic / case.policy.target, UP_TOLERANCE)
+        average = _average(case, panic)
         if average > level:
             return average, Reason.LOAD
     return level, Reason.BACKLOG if case.demand.waiting else Reason.LOAD
+
+
+def _average(case: _Case, panic: float) -> int:
+    """What averages need: what lasts for the panic window needs its share, what lasts for the stable window all of it.
+    (Without a promise the share is one, and the stable window asks for nothing that the panic window does not.)"""
+    average = _up(panic * case.share / case.policy.target, UP_TOLERANCE)
+    if case.share == 1.0 or case.demand.stable is None:
+        return average
+    return max(average, _up(case.demand.stable / case.policy.target, UP_TOLERANCE))
+
+
+def _share(seconds: float | None, policy: ScalingPolicy) -> float:
+    """The part of the requests at hand that must find a slot at once, so that the rest is served as promised.
+
+    Who waits for `wait_most` at most may stand behind others: n replicas of s slots end n * s requests in each
+    `seconds` that one takes, so the last of those that wait gets its slot in time if
+    (level - n * s) * seconds / (n * s) <= wait_most, which is n * s >= level * seconds / (seconds + wait_most). Then
+    slots may be full, so it is slots that count here and not the target.
+    """
+    if policy.wait_most is None or seconds is None:
+        return 1.0
+    return seconds / (seconds + policy.wait_most) * policy.target / policy.slots
 
 
 def _panic(case: _Case, asked: int) -> None:
@@ -190,8 +218,8 @@ def _rise(case: _Case, most: int, why: Reason) -> Decision:
     if replicas > case.current:
         first = case.lowered_at is not None and (case.raised_at is None or case.raised_at <= case.lowered_at)
         if case.current and first and case.lowered_at is not None:  # a descent is regretted once, not by each step up
-            regretted = case.now - case.lowered_at <= REGRET * _pause(case)
-            case.patience = min(PATIENCE_MOST, case.patience + 1) if regretted else max(0, case.patience - 1)
+            regretted = case.now - case.lowered_at <= max(REGRET * _pause(case), case.policy.keep_alive)
+            case.patience = min(PATIENCE_MOST, case.patience + LEARNS) if regretted else max(0, case.patience - 1)
         case.raised_at = case.now
     return _done(case, replicas, reasons, case.now + LOOK_AGAIN)
 
@@ -258,7 +286,7 @@ def _fall(case: _Case) -> Decision:
 def _fit(case: _Case) -> int:
     """Fewest replicas that demand leaves room for; the last one stays until nobody has asked for the keep-alive."""
     target = case.policy.target
-    average = max(case.demand.stable or 0.0, case.demand.panic or 0.0)
+    average = max(case.demand.stable or 0.0, (case.demand.panic or 0.0) * case.share)
     signal = _up(case.demand.signal_recent, EPSILON)
     return max(1, case.base, signal, case.for_level, _up(average / target + DOWN_BAND, EPSILON))
 
@@ -278,7 +306,8 @@ def _calm(case: _Case, stable: float) -> Reason:
 
 def _pause(case: _Case) -> float:
     """Seconds between two moves before the second may be a descent."""
-    return case.policy.stable_window * (1 << case.patience)
+    policy = case.policy
+    return min(policy.stable_window * (1 << case.patience), max(policy.stable_window, policy.keep_alive))
 
 
 def _up(amount: float, tolerance: float) -> int:
