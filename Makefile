@@ -78,7 +78,7 @@ lock: setup  ## lock the dependencies anew, with versions and hashes
 	UV="$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header"; \
 	$$UV pyproject.toml --output-file requirements/runtime.txt; \
 	$$UV --excludes requirements/trainers-without.txt requirements/trainers-wanted.txt --output-file requirements/trainers.txt; \
-	$$UV pyproject.toml --extra llamacpp --extra kafka --extra kubernetes --group test --group lint --group build --output-file requirements/dev.txt
+	$$UV pyproject.toml --extra llamacpp --extra kafka --extra kubernetes --extra stores --extra hf --group test --group lint --group build --output-file requirements/dev.txt
 
 wheel: setup  ## build the wheels (relume, relume-trainer) into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist . ./packaging/trainer

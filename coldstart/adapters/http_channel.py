@@ -221,7 +221,7 @@ class HttpChannel:
                 self._drop()
                 raise SourceBroken(self._source.shown(), "it compresses, though asked not to")
             return
-        wait = _retry_after(response.headers.get("Retry-After"), self._source.clock.now())
+        wait = retry_after(response.headers.get("Retry-After"), self._source.clock.now())
         self._drop()
         if status in (429, 503):
             raise Throttled(reason, wait)
@@ -294,7 +294,7 @@ def vouched(response: http.client.HTTPResponse) -> str | None:
     return f"sha256:{raw.hex()}" if len(raw) == 32 else None
 
 
-def _retry_after(text: str | None, now: float) -> Seconds | None:
+def retry_after(text: str | None, now: float) -> Seconds | None:
     """Seconds or a date (RFC 9110, 10.2.3); None where it is neither."""
     if text is None:
         return None

@@ -6,7 +6,7 @@ import contextlib
 import random
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -75,7 +75,7 @@ class Filling:
             if wrong is None:
                 self._check_indices(listing, files)
                 folders = {file.name: self._folder(listing, file.name) for file in listing.files}
-                return Filled(listing, tuple(files.values()), folders, self._transferred)
+                return Filled(listing, tuple(files[name] for name in sorted(files)), folders, self._transferred)
             tries += 1
             if tries >= DIGEST_TRIES:
                 raise wrong
@@ -115,11 +115,6 @@ class Filling:
         for file in files:
             delete(self._folder(listing, file.name))
 
-    def _expected(self, listing: Listing, file: Described) -> str | None:
-        """What the file's digest must be, as far as that is known before."""
-        only = len(listing.files) == 1 and listing.main == file.name
-        return (self._wanted.digest if only else None) or file.digest
-
     def _there(self, listing: Listing) -> dict[str, Kept]:
         """Files that need not be fetched: blobs of that digest, or of that version of that name, from whatever model;
         and those that an earlier try has whole."""
@@ -128,7 +123,7 @@ class Filling:
         same = {} if before is None else {(kept.name, kept.version, kept.bytes): kept for kept in before.files}
         found: dict[str, Kept] = {}
         for file in listing.files:
-            digest = self._expected(listing, file)
+            digest = file.digest
             old = same.get((file.name, file.version, file.bytes))
             if digest is None and old is not None and file.version:
                 digest = old.digest
@@ -158,7 +153,7 @@ class Filling:
         """What is not what was asked for, or what the source vouched for. It is deleted."""
         wrong: DigestMismatch | None = None
         for file in listing.files:
-            expected, got = self._expected(listing, file), files[file.name].digest
+            expected, got = file.digest, files[file.name].digest
             if expected is not None and got != expected:
                 self._forget(listing, [file])
                 wrong = wrong or DigestMismatch(expected, got, f"{self._source.shown()} ({file.name})")
@@ -257,5 +252,11 @@ def _batches(files: list[Described], chunk_bytes: int) -> Iterator[list[Describe
 
 
 def listed(wanted: Wanted, source: Source) -> Listing:
-    """What the source has of what is wanted. Raises as `Source.describe`, and as `select`."""
-    return select(source.describe(), wanted.include, wanted.exclude, source.shown())
+    """What the source has of what is wanted. Raises as `Source.describe`, and as `select`.
+
+    The digest that is wanted of a single file is that file's, whatever the source says.
+    """
+    listing = select(source.describe(), wanted.include, wanted.exclude, source.shown())
+    if wanted.digest is None or len(listing.files) > 1 or not listing.main:
+        return listing
+    return replace(listing, files=(replace(listing.files[0], digest=wanted.digest),))

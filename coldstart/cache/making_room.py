@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,8 @@ class Rooms:
     def __init__(self, layout: Layout, policy: RoomPolicy) -> None:
         self._layout = layout
         self._policy = policy
+        self._turns = threading.Condition()
+        self._fetching: set[str] = set()
         self._promised: dict[str, Mapping[Path, Bytes]] = {}
         self.kept: frozenset[str] = frozenset()
         """Digests of contents that are never evicted for room, besides what is pinned and in use."""
@@ -49,6 +52,19 @@ class Rooms:
                 inventory.move_clock(self._layout, clock)
                 self._layout.empty_trash()
             self._promised[address] = dict(files)
+
+    @contextlib.contextmanager
+    def turn(self, address: str) -> Iterator[None]:
+        """One fetch of an address at a time, also where one caller gives a digest and another does not."""
+        with self._turns:
+            self._turns.wait_for(lambda: address not in self._fetching)
+            self._fetching.add(address)
+        try:
+            yield
+        finally:
+            with self._turns:
+                self._fetching.discard(address)
+                self._turns.notify_all()
 
     def release(self, address: str) -> None:
         """The fetch is over; harmless twice."""

@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from coldstart.cache.holding import Use
 from coldstart.core.cache.content import Manifest
+from coldstart.core.cache.wanted import Wanted
 from events.units import Seconds
 
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What to fetch. With a digest, the source is not asked at all on a hit."""
-
-    address: str
-    digest: str | None = None
-    include: tuple[str, ...] = ()
-    """Patterns of names; empty: all files. Rules: `coldstart.core.cache.selection.fits`."""
-    exclude: tuple[str, ...] = ()
-
-    @property
-    def identity(self) -> str:
-        """Names what is asked for: the address, and which of its files."""
-        if not self.include and not self.exclude:
-            return self.address
-        return json.dumps([self.address, sorted(self.include), sorted(self.exclude)])
+__all__ = ("Got", "Progress", "Wanted")  # what is asked and given together
 
 
 @dataclass(frozen=True, slots=True)

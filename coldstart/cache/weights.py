@@ -103,7 +103,7 @@ class WeightCache:
         there = self.hit(wanted, source)
         if there is not None:
             return there
-        with self._writing(self.layout):
+        with self._writing(self.layout), self._rooms.turn(wanted.identity):
             there = self.hit(wanted, source)
             return self._fetched(wanted, source, progress) if there is None else there
 

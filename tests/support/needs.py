@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.demo.model import cached_path
-from tests.support import kafka_broker, kube_binary
+from tests.support import kafka_broker, kube_binary, s3_store
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -58,6 +58,21 @@ NEEDS: dict[str, Need] = {
         there=lambda: shutil.which("go") is not None,
         purpose="tests of the producer in Go",
         remedy="install Go 1.24 or newer",
+    ),
+    "versitygw": Need(
+        there=lambda: s3_store.there() and importlib.util.find_spec("obstore") is not None,
+        purpose="tests of weights from a real S3-compatible store",
+        remedy="install Go 1.24 or newer, which builds versitygw once, and relume[stores]",
+    ),
+    "hf": Need(
+        there=lambda: importlib.util.find_spec("huggingface_hub") is not None,
+        purpose="tests of weights from a hub",
+        remedy="install relume[hf]",
+    ),
+    "nginx": Need(
+        there=lambda: shutil.which("nginx") is not None,
+        purpose="tests of weights from a real HTTP server",
+        remedy="install nginx (apt install nginx-light)",
     ),
     "linux": Need(
         there=lambda: Path("/proc/self/status").exists(),

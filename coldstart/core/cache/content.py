@@ -59,6 +59,8 @@ class Listing:
     """The file that an engine is given; empty: the folder of all."""
     version: str
     """Changes when any of them does."""
+    pinned: bool = False
+    """The version says what all files are, for ever, whichever of them are wanted: a commit."""
 
 
 def alone(described: Described) -> Listing:

@@ -45,7 +45,8 @@ def select(listing: Listing, include: Sequence[str], exclude: Sequence[str], sou
         raise NothingLeft(source, len(listing.files))
     _check_splits({file.name for file in left}, source)
     main = listing.main if any(file.name == listing.main for file in left) else ""
-    version = listing.version if len(left) == len(listing.files) else version_of(left)
+    same = listing.pinned or len(left) == len(listing.files)
+    version = listing.version if same else version_of(left)
     return replace(listing, files=left, main=main, version=version)
 
 
