@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from coldstart.cache.layout import Layout
     from coldstart.cache.wanting import Got, Progress
     from coldstart.cache.weights import WeightCache
+    from coldstart.core.cache.errors import FolderTaken
 
 FOLDER: Final = "weights"
 """In the data folder."""
@@ -34,12 +35,14 @@ FOLDER: Final = "weights"
     "verify": Lazy("deploy.cli.caching:verify", "Read weights anew, and put aside what is wrong."),
     "evict": Lazy("deploy.cli.caching:evict", "Take weights out of the cache."),
     "pin": Lazy("deploy.cli.caching:pin", "Keep weights, whatever else needs room."),
+    "nodes": Lazy("deploy.cli.weights:nodes", "List the weights of the nodes of a running relume."),
     "gc": Lazy("deploy.cli.caching:collect", "Clear leftovers, and go below the low watermark."),
 }, examples=("relume cache fetch https://models.example/llama.gguf -o json", "relume cache ls"))  # fmt: skip
 def cache() -> None:
     """Keep weights on this node: content-addressed, verified, resumable.
 
-    The folder is weights/ in the data folder. One process writes to it at a time; a hit needs no writer.
+    The folder is weights/ in the data folder. One process writes to it at a time; a hit needs no writer. While a relume
+    runs on the folder, it is asked to fetch, pin and evict.
     """
 
 
@@ -152,8 +155,15 @@ def fetch(  # noqa: PLR0913 - one parameter an option
     hit       whether it was there
     source    the address, without secrets
     """
+    from coldstart.core.cache.errors import FolderTaken  # noqa: PLC0415 - as above
+
     with _told():
-        got, settle = _fetched(uri, digest, _headers(header_env), _opened(data_dir, capacity, timeout))
+        try:
+            got, settle = _fetched(uri, digest, _headers(header_env), _opened(data_dir, capacity, timeout))
+        except FolderTaken as taken:
+            if header_env:
+                raise  # a secret of this process is none of the relume's
+            return _fetched_by(taken, _root(data_dir), {"uri": uri, "digest": digest}, output)
     if got.note:
         say(got.note)
     manifest = got.manifest
@@ -315,14 +325,15 @@ def verify(names: Sequence[str], data_dir: Path | None, output: str) -> int:
 @_folder
 def evict(name: str, data_dir: Path | None) -> None:
     """Take weights out of the cache. Refused while they are in use or pinned."""
-    from coldstart.cache import holding, inventory  # noqa: PLC0415 - as above
+    from coldstart.cache import inventory  # noqa: PLC0415 - as above
 
-    layout = _there(data_dir)
-    with _told(), holding.writing(layout):
+    def work(layout: Layout) -> str:
         one = inventory.named(layout, name)
         inventory.evict(layout, one)
         layout.empty_trash()
-    say(f"evicted {one.digest}")
+        return one.digest
+
+    say(f"evicted {_written(data_dir, work, 'evict', name=name)}")
 
 
 @command("pin", ("relume cache pin https://models.example/llama.gguf", "relume cache pin --off 9f86d081884c7d65"))
@@ -333,12 +344,44 @@ def pin(name: str, off: bool, data_dir: Path | None) -> None:
     """Keep weights, whatever else needs room."""
     from coldstart.cache import holding, inventory  # noqa: PLC0415 - as above
 
-    layout = _there(data_dir)
-    with _told(), holding.writing(layout):
+    def work(layout: Layout) -> str:
         one = inventory.named(layout, name)
         for snapshot in one.snapshots:
             holding.pin(layout, snapshot, not off)
-    say(f"{one.digest} is {'not pinned any more' if off else 'pinned'}")
+        return one.digest
+
+    digest = _written(data_dir, work, "pin", name=name, pinned=not off)
+    say(f"{digest} is {'not pinned any more' if off else 'pinned'}")
+
+
+def _written(data_dir: Path | None, work: Callable[[Layout], str], operation: str, **asked: object) -> str:
+    """Do it as the folder's writer, or have the relume do it that is the writer; the digest."""
+    from coldstart.cache import holding  # noqa: PLC0415 - as above
+    from coldstart.core.cache.errors import FolderTaken  # noqa: PLC0415 - as above
+
+    layout = _there(data_dir)
+    with _told():
+        try:
+            with holding.writing(layout):
+                return work(layout)
+        except FolderTaken as taken:
+            from deploy.cli.running_agent import agent_of, ask  # noqa: PLC0415 - as above
+
+            return str(ask(agent_of(taken, _root(data_dir)), operation, **asked)["digest"])
+
+
+def _fetched_by(taken: FolderTaken, data_dir: Path, wanted: dict[str, object], output: str) -> int:
+    """Have the relume fetch that writes to the folder, and print what it says."""
+    from deploy.cli.running_agent import agent_of, fetch, steps  # noqa: PLC0415 - as above
+
+    with _shown() as progress:
+        told = fetch(agent_of(taken, data_dir), wanted, steps(progress))
+    if output == "json":
+        show_json({name: told[name] for name in ("path", "bytes", "digest", "seconds", "hit", "source")})
+    else:
+        click.echo(told["path"])
+        say(f"{'was there' if told['hit'] else 'fetched'} in {seconds(told['seconds'])}: {told['digest']}")
+    return 0
 
 
 @command("gc", ("relume cache gc", "relume cache gc --capacity 200Gi -o json"))

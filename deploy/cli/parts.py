@@ -1,4 +1,4 @@
-"""`relume gateway`, `autoscaler`, `cluster`: parts of relume as processes of their own, on an event log they share."""
+"""`relume gateway`, `autoscaler`, `cluster`, `agent`: parts of relume as processes of their own, on a shared log."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ _FIRST: Final = ("events", "node_name", "data_dir")
 _GATEWAY: Final = ("gateway_", "max_body", "hold_", "access_log", "peer_", "inference_")
 _AUTOSCALER: Final = ("kafka_clusters",)
 _CLUSTER: Final = ("gpus", "cpu", "memory", "adopt_within", "cluster", "kube")
+_AGENT: Final = ("cache_",)
 _DRAINING: Final = ("drain_bound",)
 
 
 def _options(*own: str) -> tuple[str, ...]:
     """What a part takes: what all take, and its own; the shared log's come last."""
-    others = tuple({*_GATEWAY, *_AUTOSCALER, *_CLUSTER, *_DRAINING} - set(own))
+    others = tuple({*_GATEWAY, *_AUTOSCALER, *_CLUSTER, *_AGENT, *_DRAINING} - set(own))
     names = [name for name in Settings.model_fields if name not in _FIRST and not name.startswith(others)]
     return (*_FIRST, *sorted(names, key=lambda name: (name.startswith("kafka_"), not (own and name.startswith(own)))))
 
@@ -66,7 +67,7 @@ def autoscaler(**given: str | None) -> int:
 @click.option(
     "-f", "--file", "files", multiple=True, metavar="FILE", help="Declare these models first; file or folder."
 )
-@setting_options(_options(*_CLUSTER, *_DRAINING))
+@setting_options(_options(*_CLUSTER, *_AGENT, *_DRAINING))
 def cluster(files: Sequence[str], **given: str | None) -> int:
     """Run the cluster in the foreground: it grants replicas what there is, and starts and stops them on this machine,
     or, with --cluster kubernetes, as pods.
@@ -77,6 +78,21 @@ def cluster(files: Sequence[str], **given: str | None) -> int:
     it cannot start or go on.
     """
     return _run("cluster", given, tuple(files))
+
+
+@command("agent", (
+    "relume agent --events kafka://localhost:9092 --data-dir /var/lib/relume",
+    "relume agent --events kafka://b1:9092,b2:9092 --node-name gpu-1 --cache-capacity 500Gi",
+))  # fmt: skip
+@setting_options(_options(*_AGENT))
+def agent(**given: str | None) -> int:
+    """Run the agent of a node's weights in the foreground: it fetches, verifies, keeps and tells of them.
+
+    A relume cluster on the same data folder brings an agent of its own, which stands by while this one runs and has it
+    fetch. Every option is also an environment variable. SIGTERM and Ctrl-C end it with exit code 0; it is 1 when it
+    cannot start or go on.
+    """
+    return _run("agent", given)
 
 
 def _run(role: str, given: dict[str, str | None], files: tuple[str, ...] = ()) -> int:

@@ -21,6 +21,7 @@ from deploy.compose.eventlog import OpenLog
 from deploy.compose.gateway import GatewayPart
 from deploy.compose.kubernetes import KubernetesPart, kubernetes_settings
 from deploy.compose.lags import KafkaLags
+from deploy.compose.other_agent import AgentElsewhere
 from deploy.compose.part import InBackground
 from deploy.compose.process import Made
 from deploy.local.folder import DataFolder, FolderUnusable, holder_of, wait_for_folder
@@ -77,6 +78,7 @@ def make(role: Role, settings: Settings, log: OpenLog, clock: Clock, folder: Dat
             how = ClusterHow(owner, local, Seconds(settings.drain_bound))
             cluster = ClusterPart(log, clock, _awaited(settings.data_dir), how)
             agent = AgentPart(settings.data_dir / WEIGHTS, settings, log, clock)
+            agent.weights.agent.elsewhere = AgentElsewhere(settings.data_dir, settings.admin_token(), clock)
             cluster.keeper = agent.weights.agent
             return Made(
                 (agent, InBackground(cluster)),

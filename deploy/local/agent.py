@@ -30,7 +30,7 @@ from coldstart.core.cache.policy import FetchPolicy, RoomPolicy
 from coldstart.core.cache.transfer import Transferred
 from coldstart.ports import Source
 from deploy.local.flight import Flight, Pace, Why, Yielded
-from deploy.local.keeping import Had, Listen
+from deploy.local.keeping import Had, Listen, OtherAgent
 from events.clock import Clock
 from events.units import Instant, Seconds
 
@@ -110,6 +110,8 @@ class Agent:
         self.settings = settings
         self.cache = WeightCache(root, settings.fetching, settings.room, clock, _ours)
         self.told: Told = _Silent()
+        self.elsewhere: OtherAgent | None = None
+        """Who is asked while another process writes to the folder."""
         self.speeds = Bandwidths()
         self._clock = clock
         self._flights: dict[Wanted, Flight] = {}
@@ -167,6 +169,9 @@ class Agent:
             looking.add_done_callback(_end_unasked)
             raise
         while there is None:
+            if not self.is_open and self.elsewhere is not None and await self.elsewhere.fetch(wanted, listen):
+                there = await asyncio.to_thread(self._there, wanted)
+                continue
             with contextlib.suppress(Yielded):  # it was not for us that it ended
                 there = await self._fetched(wanted, listen)
         if there.tier is Tier.DISK:

@@ -59,6 +59,13 @@ class Had:
         self.use.end()
 
 
+class OtherAgent(Protocol):
+    """Another process of this node that writes to the folder."""
+
+    async def fetch(self, wanted: Wanted, listen: Listen) -> bool:
+        """Have it fetch; return when the weights are here. False: nobody answers. Raises a CacheError."""
+
+
 class Keeper(Protocol):
     """The node's weights."""
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Annotated
 
 from pydantic import Field
-from pydantic_settings import BaseSettings
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from events.spec import Quantity
 
 
 class WeightFields(BaseSettings):
     """Fields of the settings that are about weights on this node."""
+
+    model_config = SettingsConfigDict(use_attribute_docstrings=True)
 
     cache_capacity: Annotated[Quantity, Field(gt=0)] | None = None
     """Most bytes of weights that this node keeps. Default: the disk, less 5 %."""
