@@ -36,6 +36,7 @@ from events.units import Instant
 
 if TYPE_CHECKING:
     from preemption.core.reclaim.prechecking import Answered, Holder, Pool
+    from preemption.core.reclaim.values import Job
 
 MILLI: Final = 1000
 
@@ -74,11 +75,14 @@ class Gpus:
                 remedy="leave other kinds out",
             )  # fmt: skip
         nodes, held, now = list(self._board.nodes()), self._held(), self._clock.now()
-        typical = self._typical()
+        typical, training = self._typical(), self._training.copy()
 
         def work() -> PlannedModels:
+            from deploy.api.victims import victims_of  # noqa: PLC0415 - see `Gpus`
+
             pool = _pool(nodes, held, typical)
-            return PlannedModels(items=[_planned(pool, model, replicas, now) for model in loaded.models])
+            jobs = victims_of(training, pool, now)
+            return PlannedModels(items=[_planned(pool, jobs, (model, replicas), now) for model in loaded.models])
 
         return await asyncio.to_thread(work)
 
@@ -143,12 +147,13 @@ def _card(pool: Pool, node: str, card: Card, here: Sequence[Holder]) -> GpuCard:
     )  # fmt: skip
 
 
-def _planned(pool: Pool, model: Model, replicas: int, now: Instant) -> PlannedModel:
+def _planned(pool: Pool, jobs: tuple[Job, ...], wanted: tuple[Model, int], now: Instant) -> PlannedModel:
+    from preemption.core.lending.policy import LendingPolicy  # noqa: PLC0415 - see `Gpus`
     from preemption.core.reclaim.prechecking import Asked  # noqa: PLC0415 - see `Gpus`
-    from preemption.core.reclaim.values import ReclaimPolicy  # noqa: PLC0415 - see `Gpus`
 
-    policy = model.resolve()
-    answered = pool.ask(Asked(str(policy.model), policy.resources, replicas, policy.priority), (), ReclaimPolicy(), now)
+    policy, replicas = wanted[0].resolve(), wanted[1]
+    asked = Asked(str(policy.model), policy.resources, replicas, policy.priority)
+    answered = pool.ask(asked, jobs, LendingPolicy().reclaim, now)
     plan = answered.plan
     return PlannedModel(
         model=str(policy.model), replicas=replicas, outcome=str(plan.outcome), places=_places(pool, answered),

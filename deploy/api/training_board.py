@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from deploy.api.book import Book
@@ -78,6 +78,13 @@ class TrainingBoard:
         """What is known of a job that is declared, or deleted and still ending."""
         entry = self._jobs.get(name)
         return entry if entry and entry.declared and not entry.gone else None
+
+    def copy(self) -> TrainingBoard:
+        """As it stands now, for a reader in another thread."""
+        other = TrainingBoard(self._most_ended)
+        other._jobs = {name: replace(entry) for name, entry in self._jobs.items()}
+        other._open, other._ended = dict(self._open), dict(self._ended)
+        return other
 
     def names(self) -> list[str]:
         """Jobs that are declared or still ending, in order."""

@@ -29,6 +29,7 @@ from events.types.training import (
     TrainingObserved,
 )
 from events.units import Instant, format_instant
+from preemption.core.attempts.states import State
 from preemption.core.training import TrainingPolicy
 
 YIELDED: Final = frozenset({Ending.SAVED, Ending.TOLD})
@@ -36,6 +37,10 @@ YIELDED: Final = frozenset({Ending.SAVED, Ending.TOLD})
 
 MOST_FAILURES: Final = TrainingPolicy(job="", command=()).max_failures
 """For a declaration of another release that does not say."""
+
+
+YIELDED_STATES: Final = frozenset({State.DRAINING, State.LOST})
+"""States of a reclaim from which on its job has given its cards away."""
 
 
 @dataclass(frozen=True, slots=True)

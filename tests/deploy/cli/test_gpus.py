@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from deploy.cli.gpus import picture
 from events.types.grants import GrantDecided, Placement, ReplicaGrant
 from events.types.replicas import Card, CardsObserved
 from events.types.shared import Resources
+from events.types.training import CheckpointStatus
 from tests.deploy.cli.conftest import LiveAdmin, Relume
+from tests.support.training_events import declared, granted, observed
 
 GI = 1 << 30
 
@@ -163,3 +166,30 @@ def test_instances_are_cards_of_their_own(relume: Relume, live: LiveAdmin, model
     assert (item["places"], item["room"]) == ([{"node": "n", "gpus": ["MIG-1"]}], 1)
     model.write_text(MODEL.replace("RESOURCES", "{migProfile: 3g.20gb, cpu: 1, memory: 1Gi}"))
     assert "the cards here are split into 1g.5gb" in relume("plan", "-f", str(model), live=live).out
+
+
+def test_the_plan_names_victims_and_why_others_are_spared(relume: Relume, live: LiveAdmin, model: Path) -> None:
+    """Training that runs is priced: the job that saved just now yields, the protected one is told as such."""
+    now = live.admin.clock.now()
+    spare = declared("spare")
+    spare = replace(spare, spec={**spare.spec, "preemption": {"protected": True}})
+    saved = replace(observed(), started_at=now - 900, checkpoint=replace(saved_checkpoint(), at=now - 5))
+    live.do(live.admin.say(
+        CardsObserved(node="local", cpu=8, memory_bytes=64 * GI, cards=(
+            Card(id="gpu-0", virtual=True), Card(id="gpu-1", virtual=True))),
+        declared(), granted(), saved, spare,
+        replace(granted(), job="spare", members=(replace(granted(members=2).members[1], member="spare-0"),)),
+    ))  # fmt: skip
+    model.write_text(MODEL.replace("RESOURCES", "{gpus: 1, cpu: 0.1, memory: 64Mi}"))
+    ran = relume("plan", "-f", str(model), "-o", "json", live=live)
+    (answer,) = json.loads(ran.out)["items"]
+    assert (ran.code, answer["outcome"]) == (0, "reclaims")
+    assert [(one["job"], one["whole"]) for one in answer["victims"]] == [("tune", True)]
+    assert {one["job"]: one["why"] for one in answer["verdicts"]} == {"tune": "taken", "spare": "protected"}
+    assert "tune would yield (all of it)" in relume("plan", "-f", str(model), live=live).out
+
+
+def saved_checkpoint() -> CheckpointStatus:
+    checkpoint = observed().checkpoint
+    assert checkpoint is not None
+    return checkpoint

@@ -1,0 +1,99 @@
+"""Running training jobs as the planner prices them, for answers that are worked out from the boards.
+
+The allocator knows more (`preemption.core.lending`): how long a job waited for cards in all, and what is on its way. So
+its own plan may differ; the reasons are of the same kind. Import it late: the planner needs numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from deploy.api.training_board import JobBoard, TrainingBoard
+from deploy.api.training_status import YIELDED_STATES
+from events.types.reclaims import ReclaimChanged
+from events.types.training import MemberGrant, RunState, TrainingDeclared, TrainingGranted
+from events.units import Instant, Seconds
+from preemption.core.gpus.cards import units
+from preemption.core.gpus.shapes import MILLI, Spot
+from preemption.core.lending.policy import LendingPolicy
+from preemption.core.reclaim.prechecking import Pool, task_of
+from preemption.core.reclaim.values import Held, Job
+from preemption.core.training import TrainingPolicy
+from preemption.declared_training import read_training
+
+
+def victims_of(board: TrainingBoard, pool: Pool, now: Instant) -> tuple[Job, ...]:
+    """Every job that runs and whose declaration can be read, by name."""
+    found = (_job(board, pool, board.entry(name), now) for name in board.names())
+    return tuple(job for job in found if job is not None)
+
+
+def _job(board: TrainingBoard, pool: Pool, entry: JobBoard | None, now: Instant) -> Job | None:
+    if entry is None or entry.declared is None or entry.granted is None or entry.granted.uid != entry.declared.uid:
+        return None
+    declared, granted = entry.declared, entry.granted
+    members = _held(pool, granted.members)
+    policy = _policy(declared)
+    if policy is None or not members:
+        return None
+    seen = entry.observed if entry.observed and entry.observed.run == granted.run else None
+    saved = seen.checkpoint if seen and seen.checkpoint and seen.checkpoint.verified else None
+    costs = LendingPolicy()
+    return Job(
+        name=declared.job, members=members, priority=policy.priority, worth=_worth(pool, granted.members),
+        started_at=now if seen is None or seen.started_at is None else Instant(seen.started_at),
+        last_commit_at=None if saved is None else Instant(saved.at), restore=costs.restore,
+        save=costs.save if saved is None or not saved.seconds else Seconds(saved.seconds),
+        preempted_at=_yielded(board.reclaims(), declared.uid), min_run=policy.min_run,
+        budget_per_hour=policy.budget_per_hour, protected=policy.protected,
+        yielding=_leaves(declared, granted) or (seen is not None and seen.state is RunState.ENDED),
+    )  # fmt: skip
+
+
+def _policy(declared: TrainingDeclared) -> TrainingPolicy | None:
+    """None: another release wrote it, and it is left as it is."""
+    try:
+        return read_training(declared)
+    except ValueError:
+        return None
+
+
+def _leaves(declared: TrainingDeclared, granted: TrainingGranted) -> bool:
+    """Whether it gives its cards back anyway."""
+    return declared.paused or declared.cancelled or declared.deleted or granted.notice is not None
+
+
+def _yielded(reclaims: Iterable[ReclaimChanged], uid: str) -> tuple[Instant, ...]:
+    """When a job had to give its cards away for a shortage."""
+    times = (
+        next((step.at for step in one.history if step.state in YIELDED_STATES), None)
+        for one in reclaims
+        if one.job_uid == uid and one.shortage
+    )
+    return tuple(sorted(Instant(at) for at in times if at is not None))
+
+
+def _held(pool: Pool, members: Sequence[MemberGrant]) -> tuple[Held, ...]:
+    """What the members hold, in the pool's own indices; what is on a node that is not known is left out."""
+    held = []
+    for member in members:
+        task, row = task_of(member.resources), pool.space.index.get(member.placement.node)
+        if row is None:
+            continue
+        columns = {spec.id: column for column, spec in enumerate(pool.space.nodes[row].cards)}
+        if all(card in columns for card in member.placement.gpus):
+            cards = tuple(columns[card] for card in member.placement.gpus)
+            spot = Spot(row, cards, 0, start=0) if task.profile else Spot(row, cards, task.milli)
+            held.append(Held(task, spot))
+    return tuple(held)
+
+
+def _worth(pool: Pool, members: Sequence[MemberGrant]) -> float:
+    """What the cards are worth together, in A100s."""
+    products = {(node.node, card.id): card.product for node in pool.nodes for card in node.cards}
+    total = 0.0
+    for member in members:
+        share = task_of(member.resources).milli / MILLI
+        places = ((member.placement.node, card) for card in member.placement.gpus)
+        total += sum(units(products.get(place, "")) * share for place in places)
+    return total
