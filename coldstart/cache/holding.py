@@ -11,7 +11,7 @@ from pathlib import Path
 
 import orjson
 
-from coldstart.cache.layout import Layout, write_whole
+from coldstart.cache.layout import Layout, write_soon, write_whole
 from coldstart.core.cache.errors import FolderTaken
 from coldstart.core.cache.room import Heat
 from events.units import Instant
@@ -123,7 +123,4 @@ def read_heat(layout: Layout, snapshot: str) -> Heat:
 
 def write_heat(layout: Layout, snapshot: str, heat: Heat) -> None:
     """Remember it. Not synced: losing it costs a worse eviction."""
-    path = layout.heat / snapshot
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    scratch.write_bytes(orjson.dumps([heat.rate, heat.at, heat.clock]))
-    scratch.replace(path)
+    write_soon(layout.heat / snapshot, orjson.dumps([heat.rate, heat.at, heat.clock]))

@@ -85,7 +85,7 @@ def _orphans(layout: Layout) -> int:
         layout.discard(path)
     for folder in (layout.pins, layout.heat, layout.uses):
         for path in folder.iterdir():
-            if path.name not in snapshots and _free(layout, path.name):
+            if path.name not in snapshots and not path.name.startswith(".") and _free(layout, path.name):
                 path.unlink(missing_ok=True)
     return len(lost) + len(dead)
 

@@ -18,6 +18,8 @@ from events.units import Instant
 MOST_COUNTED = 64
 """Arrivals of one window that are counted one by one: beyond them a model is hot, however hot."""
 
+MOST_GATEWAYS = 64
+
 
 @dataclass(slots=True)
 class KnownModel:
@@ -32,6 +34,8 @@ class KnownModel:
     heat: Heat | None = None
     estimate: StartEstimate = field(default_factory=StartEstimate)
     asked_until: Instant | None = None
+    counted: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """Of each gateway's newest window: when it began, and the arrivals that were counted."""
 
     def rate(self, now: Instant) -> float:
         """Requests an hour, fading with the half-life of heat."""
@@ -89,7 +93,12 @@ class AgentView:
     @staticmethod
     def _asked(model: KnownModel, window: RequestWindow, at: Instant) -> bool:
         before = model.heat
-        for _ in range(min(window.arrivals, MOST_COUNTED)):
+        began, counted = model.counted.get(window.gateway, (0.0, 0))
+        more = window.arrivals - (counted if began == window.started_at else 0)  # a window grows, and replaces itself
+        if window.gateway not in model.counted and len(model.counted) >= MOST_GATEWAYS:
+            model.counted.pop(next(iter(model.counted)))
+        model.counted[window.gateway] = (window.started_at, window.arrivals)
+        for _ in range(min(max(0, more), MOST_COUNTED)):
             model.heat = asked(model.heat, at, 0.0)
         return before is None and model.heat is not None
 
