@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, field_validator
 
 from coldstart.core.cache.content import check_digest
+from coldstart.core.cache.wanted import Access, DeclaredWeights, Wanted
 from coldstart.core.policy import ColdStartPolicy, HoldPolicy
 from events.spec import Duration, Quantity, Spec
 from events.units import Bytes, Seconds
@@ -46,17 +48,66 @@ class ColdStartSpec(Spec):
         )
 
 
-class WeightsSpec(Spec):
-    """Where the model's weights are."""
+Reference = Annotated[str, Field(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:/.+)$", max_length=1024)]
+"""Where a secret is, never the secret itself: `env:NAME` or `file:/path`."""
+
+Patterns = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=1024)], ...], Field(max_length=64)]
+
+
+class FetchedSpec(Spec):
+    """Weights at an address, and how they are come by."""
 
     uri: Annotated[str, Field(min_length=1)]
-    """What the engine loads: a local path or `file://` URI, used where it lies, or a remote address (`https://` …),
-    which the node's weight cache fetches and verifies first."""
+    """What the engine loads: a local path or `file://` URI, used where it lies, or a remote address (`https://`, `s3://`,
+    `gs://`, `az://`, `hf://ORG/NAME@REVISION`), which the node's weight cache fetches and verifies first. A folder, a
+    prefix or a repository is fetched with all its files."""
     digest: Annotated[str, AfterValidator(check_digest)] | None = None
     """`sha256:` and 64 hexadecimal digits that the content must have. With it, a hit asks nobody."""
-    include: Annotated[tuple[str, ...], Field(max_length=64)] = ()
-    """Which of several files, by patterns such as `*.safetensors`; absent: all."""
-    exclude: Annotated[tuple[str, ...], Field(max_length=64)] = ()
+    include: Patterns = ()
+    """Which of several files, by patterns such as `*.safetensors`; absent: all. `*` crosses `/`, case counts."""
+    exclude: Patterns = ()
     """Which of them not."""
+    credentials: Annotated[str, Field(pattern=r"^(none|env:[A-Za-z_][A-Za-z0-9_]*|file:/.+)$")] | None = None
+    """Where the node finds the secret: `env:NAME` or `file:/path`; `none`: a public bucket. Absent: the usual
+    environment variables of the store or hub. HTTP: the value of the Authorization header; S3: `KEY:SECRET[:TOKEN]`;
+    Azure: `ACCOUNT:KEY`; GCS: the JSON of a service account; Hugging Face: the token."""
+    headers: Annotated[dict[str, Reference], Field(max_length=16, default_factory=dict)]
+    """Of HTTP requests: name, and where its value is (`env:NAME`, `file:/path`)."""
+    endpoint: Annotated[str, Field(pattern=r"^https?://[^@]+$")] | None = None
+    """Where the store or hub is, if not where it usually is."""
+    region: Annotated[str, Field(min_length=1)] | None = None
+    """Of an S3 bucket."""
+
+    def resolve(self) -> Wanted:
+        """What the cache is asked for."""
+        access = Access(self.credentials, tuple(sorted(self.headers.items())), self.endpoint, self.region)
+        return Wanted(self.uri, self.digest, self.include, self.exclude, access)
+
+
+class AdapterSpec(FetchedSpec):
+    """A LoRA adapter of the model: fetched beside it, with a snapshot of its own."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")]
+    """How requests and the engine call it."""
+
+
+class WeightsSpec(FetchedSpec):
+    """Where the model's weights are."""
+
     cache: bool | None = None
     """Whether they go through the node's weight cache. Absent: remote addresses do, local files do not."""
+    adapters: Annotated[tuple[AdapterSpec, ...], Field(max_length=256)] = ()
+    """LoRA adapters; each name once."""
+
+    @field_validator("adapters")
+    @classmethod
+    def _names_once(cls, adapters: tuple[AdapterSpec, ...]) -> tuple[AdapterSpec, ...]:
+        twice = sorted(name for name, times in Counter(adapter.name for adapter in adapters).items() if times > 1)
+        if twice:
+            raise ValueError(f"the name {twice[0]} is there twice; give each adapter a name of its own")
+        return adapters
+
+    def resolve_all(self) -> DeclaredWeights:
+        """All that is fetched for the model."""
+        named = tuple((adapter.name, adapter.resolve()) for adapter in self.adapters)
+        return DeclaredWeights(self.resolve(), self.cache, named)

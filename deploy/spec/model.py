@@ -143,7 +143,7 @@ class Model(Spec):
             annotations=self.metadata.annotations,
             engine=spec.engine.type,
             options=spec.engine.options,
-            weights="" if spec.weights is None else spec.weights.uri,
+            weights=None if spec.weights is None else spec.weights.resolve_all(),
             resources=spec.resources.resolve(),
             priority=spec.priority,
             slots=spec.slots,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autoscaler.core.policy import ScalingPolicy
+from coldstart.core.cache.wanted import DeclaredWeights
 from coldstart.core.policy import ColdStartPolicy
 from events.names import ModelName
 from events.types.shared import Resources
@@ -32,14 +33,14 @@ class Objectives:
 
 @dataclass(frozen=True, slots=True)
 class ModelPolicy:
-    """One model's declaration, resolved. `options` are the engine's, as it checked them; `weights` a path or empty."""
+    """One model's declaration, resolved. `options` are the engine's, as it checked them; `weights` what is fetched."""
 
     model: ModelName
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     engine: EngineType
     options: Mapping[str, object]
-    weights: str
+    weights: DeclaredWeights | None
     resources: Resources
     priority: int
     slots: int

@@ -17,7 +17,11 @@ from tests.support.specs import full, leaves, put
 OTHER: dict[str, object] = {
     "metadata.name": "other", "metadata.labels.team": "ads", "metadata.annotations.relume.dev/note": "changed",
     "spec.engine.options.contextPerSlot": 8192, "spec.engine.options.threads": 3,
-    "spec.weights.uri": "/models/other.gguf", "spec.resources.gpus": 2, "spec.resources.cpu": 3,
+    "spec.weights.uri": "/models/other.gguf", "spec.weights.digest": f"sha256:{'2' * 64}",
+    "spec.weights.include": ["*"], "spec.weights.exclude": ["older/"], "spec.weights.credentials": "none",
+    "spec.weights.headers.X-Team": "env:TEAM", "spec.weights.endpoint": "https://store", "spec.weights.region": "there",
+    "spec.weights.cache": False, "spec.weights.adapters": [{"name": "sql", "uri": "hf://org/sql-lora"}],
+    "spec.resources.gpus": 2, "spec.resources.cpu": 3,
     "spec.resources.memory": "8Gi", "spec.priority": 3, "spec.slots": 7, "spec.scaling.minReplicas": 2,
     "spec.scaling.maxReplicas": 6, "spec.scaling.target": 5, "spec.scaling.keepAlive": "8m",
     "spec.scaling.stableWindow": "91s", "spec.scaling.panicWindow": "8s",

@@ -24,7 +24,11 @@ FULL: Document = {
     "metadata": {"name": "full", "labels": {"team": "search"}, "annotations": {"relume.dev/note": "by hand"}},
     "spec": {
         "engine": {"type": "llamacpp", "options": {"contextPerSlot": 4096, "threads": 2}},
-        "weights": {"uri": "file:///models/full.gguf"},
+        "weights": {
+            "uri": "s3://models/full/", "digest": f"sha256:{'1' * 64}", "include": ["*.gguf"], "exclude": ["old/"],
+            "credentials": "env:MODELS_KEY", "headers": {"X-Team": "file:/run/team"}, "endpoint": "http://store:9000",
+            "region": "here", "cache": True, "adapters": [{"name": "sql", "uri": "hf://org/sql-lora@main"}],
+        },
         "resources": {"gpus": 1, "cpu": 2.5, "memory": "16Gi"},
         "priority": 120,
         "slots": 8,

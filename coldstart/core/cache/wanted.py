@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,7 @@ class Wanted:
     include: tuple[str, ...] = ()
     """Patterns of names; empty: all files. Rules: `coldstart.core.cache.selection.fits`."""
     exclude: tuple[str, ...] = ()
-    access: Access = field(default=Access(), compare=False)
-    """The same weights, however they are come by."""
+    access: Access = Access()
 
     @property
     def identity(self) -> str:
@@ -38,3 +37,14 @@ class Wanted:
         if not self.include and not self.exclude:
             return self.address
         return json.dumps([self.address, sorted(self.include), sorted(self.exclude)])
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredWeights:
+    """What a model's declaration says of weights."""
+
+    model: Wanted
+    cache: bool | None
+    """Through the node's cache or not; None: as the address is remote or local."""
+    adapters: tuple[tuple[str, Wanted], ...] = ()
+    """LoRA adapters by name."""
