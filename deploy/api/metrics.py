@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -82,7 +82,7 @@ _GAUGES: Final = (
 )  # fmt: skip
 
 
-Families = Callable[[], Iterable[Metric]]
+Families = Callable[[], Awaitable[Iterable[Metric]]]
 """Gives whole metrics, which nothing changes any more."""
 
 
@@ -112,7 +112,7 @@ class Exposition:
             states[item.status.state.value] += 1
             _add_status(rows.setdefault(labels.of(item.metadata.name), _Sums()), item.status)
         readings = [reading for source in self._sources for reading in source.read()]
-        more = [metric for families in self._families for metric in families()]
+        more = [metric for families in self._families for metric in await families()]
         scrape = _Scrape(self._tallies.copy(), labels, rows, states, self._board.replicas(), readings, more)
         return await asyncio.to_thread(scrape.text)
 

@@ -34,7 +34,7 @@ def refuse(
     return ProblemError(problem)
 
 
-LISTED_AS: Final = {"training job": "training"}
+LISTED_AS: Final = {"training job": "training", "member": "training"}
 """What `relume get` calls those whose list is not called by their plural."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from aiohttp import web
@@ -10,14 +12,12 @@ from deploy.api import queries
 from deploy.api.declaring import Declarations
 from deploy.api.problem import unknown
 from deploy.api.reclaim_status import explain, reclaim_item
-from deploy.api.shapes import Deleted
-from deploy.api.training_board import TrainingBoard
+from deploy.api.shapes import Deleted, Shape
+from deploy.api.training_board import BREATH, TrainingBoard
 from deploy.api.trainingshapes import (
     ReclaimExplanation,
     ReclaimItem,
-    ReclaimList,
     TrainingItem,
-    TrainingList,
 )
 from events.clock import Clock
 from events.types.reclaims import ReclaimChanged
@@ -34,10 +34,10 @@ class Training:
         self._declarations = declarations
         self._clock = clock
 
-    async def list_training(self, request: web.Request) -> TrainingList:
-        """All of them, by name."""
+    async def list_training(self, request: web.Request) -> web.Response:
+        """All of them, by name (`TrainingList`, written piece by piece, since requests run on the same loop)."""
         queries.check_known(request, ())
-        return TrainingList(items=self._board.items(self._clock.now()))
+        return _list([_json(item) async for item in self._board.items(self._clock.now())])
 
     async def get_training(self, request: web.Request) -> TrainingItem:
         """One."""
@@ -84,13 +84,18 @@ class Reclaims:
         self._board = board
         self._clock = clock
 
-    async def list_reclaims(self, request: web.Request) -> ReclaimList:
-        """The newest ones, the newest last; those that go on are always among them."""
+    async def list_reclaims(self, request: web.Request) -> web.Response:
+        """The newest ones, the newest last; those that go on are always the last (`ReclaimList`, as above)."""
         queries.check_known(request, ("job", "model", "limit"))
         job, model = request.query.get("job"), request.query.get("model")
         limit = queries.number(request, "limit", LIMIT)
         found = [one for one in self._board.reclaims() if (job in (None, one.job)) and (model in (None, one.shortage))]
-        return ReclaimList(items=[reclaim_item(one) for one in found[-limit:]])
+        pieces = []
+        for count, one in enumerate(found[-limit:], 1):
+            pieces.append(_json(reclaim_item(one)))
+            if count % BREATH == 0:
+                await asyncio.sleep(0)
+        return _list(pieces)
 
     async def get_reclaim(self, request: web.Request) -> ReclaimItem:
         """One, by its id."""
@@ -109,3 +114,11 @@ class Reclaims:
         if found is None:
             raise unknown("reclaim", name, [one.id for one in self._board.reclaims()])
         return found
+
+
+def _json(item: Shape) -> bytes:
+    return item.model_dump_json(by_alias=True).encode()
+
+
+def _list(pieces: Sequence[bytes]) -> web.Response:
+    return web.Response(body=b'{"items":[' + b",".join(pieces) + b"]}", content_type="application/json")

@@ -5,8 +5,9 @@ It holds one entry a job that is declared or has something left running, and a b
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -23,6 +24,9 @@ from preemption.core.attempts.states import State
 
 MOST_ENDED: Final = 1000
 """Reclaims that ended and are still shown: the newest. Chosen: some megabytes; the log has all of them."""
+
+BREATH: Final = 20
+"""Jobs or reclaims after which the loop may do other things: some milliseconds, since requests run on it too."""
 
 SPARED: Final = frozenset({
     State.SELECTED, State.NOTIFIED, State.SAVING, State.SAVED, State.BLOCKED, State.CANCELLING, State.DRAINING_DONE,
@@ -97,11 +101,15 @@ class TrainingBoard:
             return None
         return self._item(entry, entry.declared, now, self.preemptions())
 
-    def items(self, now: Instant) -> list[TrainingItem]:
-        """Every job as the API shows it, by name."""
+    async def items(self, now: Instant) -> AsyncIterator[TrainingItem]:
+        """Every job as the API shows it, by name; after each `BREATH` of them the loop may do other things."""
         counts = self.preemptions()
-        entries = [self._jobs[name] for name in self.names()]
-        return [self._item(entry, entry.declared, now, counts) for entry in entries if entry.declared]
+        for count, name in enumerate(self.names(), 1):
+            entry = self.entry(name)
+            if entry is not None and entry.declared is not None:
+                yield self._item(entry, entry.declared, now, counts)
+            if count % BREATH == 0:
+                await asyncio.sleep(0)
 
     def preemptions(self) -> Mapping[str, int]:
         """How often each job (by uid) had to give its cards away for a shortage, of the reclaims that are shown."""

@@ -96,7 +96,7 @@ class JobFacts:
     def gave_up(self) -> bool:
         """Whether it failed as often as it may."""
         most = self.declared.spec.get("maxFailures")
-        return self.failures >= (most if isinstance(most, int) else MOST_FAILURES)
+        return 0 < self.failures >= (most if isinstance(most, int) else MOST_FAILURES)
 
 
 Reason = tuple[str, str]

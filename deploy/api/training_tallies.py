@@ -14,11 +14,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from deploy.api.tallies import START_BOUNDS, Histogram
 from deploy.api.training_board import MOST_ENDED, TrainingBoard
-from deploy.api.trainingshapes import TrainingState
+from deploy.api.trainingshapes import TrainingItem, TrainingState
 from events.clock import Clock
 from events.envelope import AnyEnvelope
 from events.types.reclaims import ReclaimChanged
 from events.types.training import CheckpointCommitted, CheckpointFailed
+from events.units import Instant
 from preemption.core.attempts.states import ENDS, State
 
 JOB_LABELS: Final = 1000
@@ -100,13 +101,13 @@ class TrainingFamilies:
         self._tallies = tallies
         self._clock = clock
 
-    def families(self) -> Sequence[Metric]:
+    async def families(self) -> Sequence[Metric]:
         """All of them; whole values that nothing changes any more."""
-        return [*self._jobs(), *self._reclaims(), *self._cost(), *self._checkpoints()]
-
-    def _jobs(self) -> Iterator[Metric]:
         now = self._clock.now()
-        items = self._board.items(now)
+        items = [item async for item in self._board.items(now)]
+        return [*self._jobs(items, now), *self._reclaims(), *self._cost(), *self._checkpoints()]
+
+    def _jobs(self, items: Sequence[TrainingItem], now: Instant) -> Iterator[Metric]:
         states = Counter(item.status.state for item in items)
         yield _gauge("relume_training_jobs", "Training jobs by state.", "state",
                      ((state.value, states[state]) for state in TrainingState))  # fmt: skip

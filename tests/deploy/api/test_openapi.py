@@ -13,7 +13,10 @@ from deploy.api.ports import Explanation
 from deploy.api.routes import ROUTES
 from events.types.decisions import WishDecided
 from events.types.replicas import CardsObserved
+from events.types.training import NoticeGiven
 from tests.support.admin import ECHO, Admin, Load, observed, replica
+from tests.support.training_events import AT, TUNE, declared, granted, reclaim
+from tests.support.training_events import observed as training
 
 DOCUMENT = document()
 
@@ -68,6 +71,7 @@ async def prepared(admin: Admin) -> None:
         WishDecided(model="echo", uid=uid, revision=1, replicas=1, priority=1, reasons=("edge",), snapshot={},
                     policy={}, memory={}),
         CardsObserved(node="local", cpu=2, memory_bytes=1 << 30),
+        declared(), granted(notice=NoticeGiven(id="r1", deadline=AT + 9)), training(), reclaim(),
     )  # fmt: skip
 
 
@@ -88,6 +92,18 @@ async def prepared(admin: Admin) -> None:
         ("get", "/v1alpha1/decisions", "/v1alpha1/decisions", None),
         ("get", "/v1alpha1/dead-letters", "/v1alpha1/dead-letters", None),
         ("get", "/v1alpha1/top", "/v1alpha1/top", None),
+        ("post", "/v1alpha1/apply", "/v1alpha1/apply", ECHO + "---\n" + TUNE),
+        ("get", "/v1alpha1/training", "/v1alpha1/training", None),
+        ("get", "/v1alpha1/training/{name}", "/v1alpha1/training/tune", None),
+        ("get", "/v1alpha1/training/{name}", "/v1alpha1/training/none", None),
+        ("put", "/v1alpha1/training/{name}/pause", "/v1alpha1/training/tune/pause", "{}"),
+        ("delete", "/v1alpha1/training/{name}/pause", "/v1alpha1/training/tune/pause", None),
+        ("put", "/v1alpha1/training/{name}/cancel", "/v1alpha1/training/tune/cancel", "{}"),
+        ("delete", "/v1alpha1/training/{name}", "/v1alpha1/training/tune", None),
+        ("get", "/v1alpha1/training/{name}/logs", "/v1alpha1/training/tune/logs", None),
+        ("get", "/v1alpha1/reclaims", "/v1alpha1/reclaims", None),
+        ("get", "/v1alpha1/reclaims/{name}", "/v1alpha1/reclaims/r1", None),
+        ("get", "/v1alpha1/reclaims/{name}/explain", "/v1alpha1/reclaims/r1/explain", None),
         ("post", "/v1alpha1/models", "/v1alpha1/models", "kind: Model"),
         ("delete", "/v1alpha1/models/{name}", "/v1alpha1/models/echo", None),
     ],
