@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import uuid
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from deploy.api.declaring import Declarations
 from deploy.api.ports import Reading
@@ -97,6 +99,17 @@ class KubernetesPart:
         """See `Part.read`."""
         yield from readings("allocator", self.allocator.stats)
         yield from readings("kubernetes", KubernetesStats() if self._cluster is None else self._cluster.stats())
+
+
+def lasting_identity(folder: Path, node: str) -> str:
+    """Who we are in the Lease, when only one process at a time has `folder`: the next one is the same holder, and need
+    not wait for the Lease of one that was killed to run out."""
+    file = folder / "identity"
+    if not file.exists():
+        partial = file.with_suffix(".partial")
+        partial.write_text(uuid.uuid4().hex, encoding="ascii")
+        partial.replace(file)
+    return f"{node}/{file.read_text(encoding='ascii')}"
 
 
 def kubernetes_settings(settings: Settings, identity: str) -> KubernetesSettings:

@@ -19,7 +19,7 @@ from deploy.compose.autoscaler import AutoscalerPart
 from deploy.compose.cluster import ClusterHow, ClusterPart, TakeFolder, local_settings
 from deploy.compose.eventlog import OpenLog
 from deploy.compose.gateway import GatewayPart
-from deploy.compose.kubernetes import KubernetesPart, kubernetes_settings
+from deploy.compose.kubernetes import KubernetesPart, kubernetes_settings, lasting_identity
 from deploy.compose.lags import KafkaLags
 from deploy.compose.other_agent import AgentElsewhere
 from deploy.compose.part import InBackground
@@ -91,7 +91,8 @@ def make(role: Role, settings: Settings, log: OpenLog, clock: Clock, folder: Dat
             )
         case Role.ALL if settings.cluster is ClusterKind.KUBERNETES:
             gateway = GatewayPart(settings, log, clock, boot)
-            pods = KubernetesPart(log, clock, owner, kubernetes_settings(settings, owner))
+            who = lasting_identity(settings.data_dir, settings.node_name)
+            pods = KubernetesPart(log, clock, owner, kubernetes_settings(settings, who))
             return Made(
                 (_autoscaler(settings, log, clock, owner), gateway, InBackground(pods)), admin, endpoints,
                 settings.node_name, gateway.desk, urls={"gateway": gateway.url}, declarer=pods.declares,

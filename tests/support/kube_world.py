@@ -42,6 +42,10 @@ class UpOnKubernetes(PartProcess):
     def __init__(self, folder: Path, arguments: tuple[str, ...]) -> None:
         super().__init__("up", folder, ("--gateway-port", "0", *arguments))
 
+    def reach(self, arguments: tuple[str, ...]) -> None:
+        """Other arguments, from the next start on."""
+        self._command = UpOnKubernetes(self.data.parent, arguments)._command
+
     @property
     def _file(self) -> Path:
         return self.data / "endpoints.json"

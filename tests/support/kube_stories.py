@@ -1,0 +1,67 @@
+"""Stories that several tests tell on the cluster: a burst, and a Deployment that is enrolled."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+from deploy.kubernetes.resources import DEPLOYMENTS
+from tests.support.kube_world import World, parsed
+from tests.support.running import simulated
+
+DEPLOYMENT: Final = """
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: mistral-7b
+  labels: {app: mistral-7b}
+spec:
+  replicas: 0
+  selector: {matchLabels: {app: mistral-7b}}
+  template:
+    metadata: {labels: {app: mistral-7b}}
+    spec:
+      volumes:
+      - name: shm
+        emptyDir: {medium: Memory, sizeLimit: 2Gi}
+      containers:
+      - name: mistral-7b
+        image: vllm/vllm-openai:latest
+        command: [python, -P, -m, runtime.engines.simulated_server]
+        args: [--host, $(POD_IP), --port, "8000", --model, mistral, --max-num-seqs, "4", --startup-duration, 300ms,
+               --time-to-first-token, 10ms, --inter-token-latency, 2ms]
+        env:
+        - name: POD_IP
+          valueFrom: {fieldRef: {fieldPath: status.podIP}}
+        - {name: PYTHONPATH, value: ROOT}
+        ports: [{containerPort: 8000}]
+        resources:
+          limits: {cpu: "2", memory: 1Gi, nvidia.com/gpu: "1"}
+          requests: {cpu: 100m, memory: 64Mi, nvidia.com/gpu: "1"}
+        livenessProbe: {httpGet: {path: /health, port: 8000}, initialDelaySeconds: 60, periodSeconds: 10}
+        readinessProbe: {httpGet: {path: /health, port: 8000}, initialDelaySeconds: 60, periodSeconds: 5}
+"""
+"""Of the shape that vLLM's documentation gives for GPUs ("Using Kubernetes"), its command replaced."""
+
+
+def enrolled(name: str = "mistral") -> str:
+    """A Model whose replicas are the Deployment's pods."""
+    target = "  resources: {gpus: 1, cpu: 0.1, memory: 64Mi}\n  scaleTargetRef: {kind: Deployment, name: mistral-7b}\n"
+    return simulated(name, extra=target)
+
+
+async def enrol(here: World) -> None:
+    """Make the Deployment, and a Model of it; returns when relume knows it, at zero."""
+    text = DEPLOYMENT.replace("ROOT", str(Path(__file__).parents[2]))
+    await here.api.apply(DEPLOYMENTS.path(here.namespace, "mistral-7b"), parsed(text), {"fieldManager": "tests"})
+    await here.apply(enrolled())
+    await here.state("Zero", "mistral")
+
+
+async def burst(here: World, model: str = "echo") -> int:
+    """Six times what one replica takes, all at once, and all answered; how many replicas there were at its end."""
+    answers = await asyncio.gather(*(here.chat(model, max_tokens=300) for _ in range(24)))
+    assert {one.status for one in answers} == {200}, [await one.text() for one in answers]
+    replicas: int = (await here.status(model))["replicas"]
+    return replicas
