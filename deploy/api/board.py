@@ -21,6 +21,7 @@ from events.types.decisions import WishDecided
 from events.types.gateways import GatewayBeat
 from events.types.grants import GrantDecided
 from events.types.models import ModelDeclared
+from events.types.phases import ColdStartFinished
 from events.types.replicas import CardsObserved, ReplicasObserved, ReplicaState, ReplicaStatus
 from events.types.requests import Levels, RequestWindow
 from events.units import Instant
@@ -56,6 +57,8 @@ class ModelBoard:
     observed: ReplicasObserved | None = None
     last_start: ReplicaStatus | None = None
     start_seconds: float | None = None
+    cold_start: ColdStartFinished | None = None
+    """The last one that was heard of."""
     windows: dict[str, RequestWindow] = field(default_factory=dict)
 
     @property
@@ -68,7 +71,7 @@ class ModelBoard:
     def forget_if_gone(self) -> None:
         """Keep only the declaration of what is gone: the next one of this name goes on from its revision."""
         if self.gone:
-            self.wish = self.grant = self.observed = self.last_start = self.start_seconds = None
+            self.wish = self.grant = self.observed = self.last_start = self.start_seconds = self.cold_start = None
             self.windows.clear()
 
 
@@ -107,6 +110,8 @@ class Board:
             self._nodes[data.node] = data
         elif isinstance(data, RequestWindow):
             self._window(data)
+        elif isinstance(data, ColdStartFinished) and data.model in self._models:
+            self._models[data.model].cold_start = data
         elif isinstance(data, GatewayBeat):
             self._beat(data, envelope.time)
 

@@ -95,7 +95,7 @@ def _phases(starts: Sequence[ColdStartFinished]) -> list[PhaseQuantiles]:
     ]
 
 
-def sentence(start: ColdStartFinished) -> str:
+def told_of(start: ColdStartFinished) -> str:
     """The newest cold start of a model against its promise, for `relume explain`."""
     parts = ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in start.phases.items())
     told = f"The last cold start took {took(start):.2f} s of the promised {start.sla_seconds:g} s"

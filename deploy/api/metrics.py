@@ -220,6 +220,13 @@ class _Scrape(Collector):
         decisions = CounterMetricFamily("relume_decisions", "Recorded decisions.", labels=["model"])
         missed = CounterMetricFamily("relume_cold_starts_over_sla", "Cold starts that broke the promise.",
                                      labels=["model"])  # fmt: skip
+        verdicts = CounterMetricFamily("relume_cold_start_verdicts", "Cold starts by what became of their promise.",
+                                       labels=["model", "verdict"])  # fmt: skip
+        judged: Counter[tuple[str, str]] = Counter()
+        for model, tally in self.tallies.models.items():
+            judged.update({(self.labels.of(model), verdict): count for verdict, count in tally.verdicts.items()})
+        for (value, verdict), count in sorted(judged.items()):
+            verdicts.add_metric([value, verdict], count)
         sums: dict[str, tuple[int, int]] = {}
         for model, tally in self.tallies.models.items():
             before = sums.get(self.labels.of(model), (0, 0))
@@ -234,7 +241,7 @@ class _Scrape(Collector):
                                        labels=["phase"])  # fmt: skip
         for phase, histogram in sorted(self.tallies.phases.items()):
             phases.add_metric([phase], histogram.cumulative(), histogram.sum)
-        yield from (decisions, missed, reasons, phases)
+        yield from (decisions, missed, verdicts, reasons, phases)
 
     def _log(self) -> Iterator[Metric]:
         events = CounterMetricFamily("relume_events", "Events seen in the log.", labels=["topic", "type"])

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from deploy.api import queries
 from deploy.api.board import Board, items_in_breaths, levels_of
+from deploy.api.coldstarts import report, told_of
 from deploy.api.declaring import MAX_FOR, Declarations
 from deploy.api.ports import Explainer, Traffic
 from deploy.api.problem import bad_parameter, refuse, unknown
@@ -150,7 +151,13 @@ class Decisions:
         facts = dict(explanation.facts)
         if promised:
             facts["objectives"] = [one.model_dump(by_alias=True) for one in promised]
-        return ExplainResult(model=model, sentences=[*explanation.sentences, *map(sentence, promised)], facts=facts)
+        entry = self._board.entry(model)
+        started = None if entry is None else entry.cold_start
+        sentences = [*explanation.sentences, *map(sentence, promised)]
+        if started is not None:
+            sentences.append(told_of(started))
+            facts["coldStart"] = report((started,))[0].model_dump(by_alias=True)
+        return ExplainResult(model=model, sentences=sentences, facts=facts)
 
     async def list_decisions(self, request: web.Request) -> DecisionList:
         """Recorded decisions, newest first."""

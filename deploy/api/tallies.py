@@ -88,6 +88,7 @@ class ModelTally:
     total: Histogram = field(default_factory=lambda: Histogram(DURATION_BOUNDS))
     cold_start: Histogram = field(default_factory=lambda: Histogram(START_BOUNDS))
     sla_missed: int = 0
+    verdicts: Counter[str] = field(default_factory=Counter)
     promises: Promises = field(default_factory=Promises)
     windows: dict[tuple[str, int], RequestWindow] = field(default_factory=dict)
     kv_cache_use: dict[str, float] = field(default_factory=dict)
@@ -103,7 +104,8 @@ class ModelTally:
         return ModelTally(
             counts=self.counts.copy(), decisions=self.decisions, held=self.held.copy(),
             first_byte=self.first_byte.copy(), total=self.total.copy(), cold_start=self.cold_start.copy(),
-            sla_missed=self.sla_missed, kv_cache_use=dict(self.kv_cache_use), promises=self.promises.copy(),
+            sla_missed=self.sla_missed, verdicts=self.verdicts.copy(), kv_cache_use=dict(self.kv_cache_use),
+            promises=self.promises.copy(),
         )  # fmt: skip
 
 
@@ -178,6 +180,8 @@ class Tallies:
             took = max(0.0, data.first_byte_at - data.arrived_at)
             tally.cold_start.add(took)
             tally.sla_missed += took > data.sla_seconds
+            if data.verdict:
+                tally.verdicts[data.verdict] += 1
 
     def _window(self, tally: ModelTally, source: str, window: RequestWindow) -> None:
         key = (source, window.revision)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coldstart.core.estimate import OVERRUN, STARTS_KEPT, DrainRate, StartEstimate, quantile
-from events.types.replicas import Phase, PhaseSpan, ReplicasObserved, ReplicaState
+from events.types.replicas import Phase, PhaseSpan, ReplicasObserved, ReplicaState, StartWeights
 from events.units import Instant
 from tests.support.slots import START, observed, replica, spans
 
@@ -123,3 +123,32 @@ def test_the_drain_rate_is_forgotten() -> None:
     rate = DrainRate()
     rate.add(START)
     assert rate.rate(Instant(START + 120)) is None
+
+
+def on_its_way(done: int, at: float, rate: float | None = 100.0) -> StartWeights:
+    """1,000 bytes of weights of which so many are here."""
+    return StartWeights(bytes=1000, tier="remote", done=done, rate=rate, at=at)
+
+
+FETCHING = (PhaseSpan(phase=Phase.FETCH, started_at=START),)
+
+
+def test_a_fetch_is_as_long_as_its_bytes() -> None:
+    """While weights come, what is left of them at their rate counts, and the engine's part on top of it."""
+    estimate = learned((1.0, 4.0, 1.0))
+    assert estimate.eta(START, FETCHING, on_its_way(400, START)) == 6.0 + 6.0
+    assert estimate.eta(Instant(START + 2.0), FETCHING, on_its_way(400, START)) == 4.0 + 6.0
+    assert estimate.eta(Instant(START + 60.0), FETCHING, on_its_way(400, START)) == 6.0
+    assert estimate.quickest() == {
+        Phase.PLACE: 0.0, Phase.FETCH: 0.0, Phase.SPAWN: 1.0, Phase.LOAD: 4.0, Phase.WARMUP: 1.0,
+    }  # fmt: skip
+    assert estimate.typical((Phase.SPAWN, Phase.LOAD)) == 5.0
+
+
+def test_a_first_fetch_tells_at_least_its_own_rest() -> None:
+    """Of a model that never started only the fetch is known: the start takes so long at least."""
+    estimate = StartEstimate()
+    assert estimate.eta(START, FETCHING, on_its_way(400, START)) == 6.0
+    assert estimate.eta(START, (), on_its_way(1000, START)) is None
+    assert estimate.quickest() is None
+    assert estimate.typical((Phase.LOAD,)) is None

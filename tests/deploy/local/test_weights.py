@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from tests.support.local_cluster import Stage, alive, states, until_dead
 from tests.support.weights_stage import CHUNK, content, tells_weights, weights_stage
 
 
-def failed(reason: str) -> object:
+def failed(reason: str) -> Callable[[ReplicasObserved], bool]:
     """Whether a model's start has failed for this reason."""
     return lambda state: state.failures > 0 and state.reason == reason
 
