@@ -98,6 +98,11 @@ class Pool:
             self._lender.lead(self._epoch)
         return self._lender
 
+    @property
+    def has_lender(self) -> bool:
+        """Whether there has been any training."""
+        return self._lender is not None
+
     def lead(self, epoch: int) -> None:
         """What is decided from now on is decided under this leadership."""
         self._epoch = epoch

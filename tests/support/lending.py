@@ -3,6 +3,7 @@ without a log. What would stand in the log is kept as it would be there, so that
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import replace
 
 from events.types.grants import GrantDecided
@@ -17,7 +18,7 @@ from preemption.core.lending.policy import LendingPolicy
 from preemption.core.lending.seat import Job
 from preemption.core.training import TrainingPolicy
 from preemption.core.view import AllocatorPolicy
-from tests.support.pool import World, needs
+from tests.support.pool import World, needs, node
 from tests.support.training import Trainer, TrainingAdapter
 
 SMALLEST = 0.1
@@ -39,6 +40,11 @@ class LendingWorld(World):
         self.story: list[str] = []
         self.began = self.now
         self.pool.lead(self.epoch)
+
+    @property
+    def instant(self) -> Instant:
+        """Now."""
+        return Instant(self.now)
 
     # People.
 
@@ -63,7 +69,8 @@ class LendingWorld(World):
 
     def decide(self, after: float = 0.0) -> GrantPlan:
         """One decision, recorded whole."""
-        plan = super().decide(after)
+        self.now += after
+        plan = self.pool.decide(Instant(self.now))
         self.record_reclaims(plan)
         self.record_grants(plan)
         return plan
@@ -75,6 +82,8 @@ class LendingWorld(World):
             self._tell(f"{one.job}: {one.state}{happened}")
 
     def record_grants(self, plan: GrantPlan) -> None:
+        self.grants |= {grant.model: grant for grant in plan.grants}
+        self.memories |= plan.memories
         for grant in plan.grants:
             self._tell_model(grant)
         for training in plan.lent.grants:
@@ -114,16 +123,16 @@ class LendingWorld(World):
         """Another allocator leads: all it knows is what stands in the log."""
         self.epoch += 1
         self.pool = Pool(self.policy)
-        for node in self.nodes.values():
-            self.pool.set_node(node)
+        for seen in self.nodes.values():
+            self.pool.set_node(seen)
         for view in self.snapshot().models:
             self.pool.set_view(replace(view, memory=type(view.memory)()))
         for job in self.jobs.values():
             self.pool.lender.set_job(job)
         for grant in self.training.values():
             self.pool.lender.set_granted(grant)
-        for seen in self.seen.values():
-            self.pool.lender.set_observed(seen)
+        for run in self.seen.values():
+            self.pool.lender.set_observed(run)
         for one, epoch in self.reclaims.values():
             self.pool.lender.set_reclaim(one, epoch)
         self.pool.lead(self.epoch)
@@ -175,3 +184,34 @@ def assert_nothing_twice(world: LendingWorld) -> None:
         for member in runs:
             share = round(member.resources.gpu_fraction * 1000) or MILLI
             take(member.member, member.placement.node, member.placement.gpus, share)
+
+
+def one_card(trainer: Trainer | None = None, **job: object) -> LendingWorld:
+    """The only card is lent to `tune`, which has run for twenty seconds; `llama` is at zero."""
+    world = LendingWorld(node(gpus=1))
+    world.train("tune", trainer, **job)  # type: ignore[arg-type]  # tests name real fields
+    world.declare("llama", resources=needs(gpus=1))
+    world.settle()
+    world.pass_time(20)
+    world.story.clear()
+    return world
+
+
+def wish(world: LendingWorld, replicas: int, model: str = "llama") -> None:
+    """The autoscaler wants so many replicas."""
+    world.wish(model, replicas)
+    world.settle()
+
+
+def change(world: LendingWorld, **fields: object) -> None:
+    """A person changes the declaration of `tune`."""
+    world.change_job("tune", **fields)
+    world.settle()
+
+
+def check(world: LendingWorld, expected: str, *, messages: bool = False) -> None:
+    """Compare the story; without the lines of who is short, unless `messages`."""
+    assert_nothing_twice(world)
+    told = [line for line in world.story if messages or "; short of" not in line]
+    found = textwrap.dedent("\n".join(told))
+    assert found == textwrap.dedent(expected).strip("\n"), "\n" + "\n".join(world.story)

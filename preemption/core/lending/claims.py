@@ -36,8 +36,9 @@ class ClaimBook:
         self._ledger = ledger
         self._claims: dict[str, _Claim] = {}
 
-    def __contains__(self, attempt: str) -> bool:
-        return attempt in self._claims
+    def all(self) -> tuple[str, ...]:
+        """The attempts that have claims."""
+        return tuple(sorted(self._claims))
 
     def make(self, case: Case) -> None:
         """Set aside what the victim of `case` held. Making it again changes nothing."""

@@ -154,6 +154,7 @@ class Decider:
         seat.waited = Seconds(now - (now if seat.waiting_since is None else seat.waiting_since))
         seat.waiting_since = seat.fits_since = None
         seat.started_at, seat.told = now, ((), "")
+        self._waiting.discard(seat.name)
         return grant
 
     def _waiting_job(self, seat: JobSeat, now: Instant) -> Waiting:

@@ -32,6 +32,9 @@ from preemption.core.seat import Told
 _STEPS_MOST = 32
 """Changes of one attempt in one decision: more than any path of the table has."""
 
+_FORGOTTEN_MOST = 4096
+"""Names of jobs that are gone whose runs are remembered. (Others are found in the log by the next leader.)"""
+
 _NEVER_BACK = frozenset({Want.CANCELLED, Want.DELETED, Want.FINISHED, Want.REPLACED})
 
 _OVER = frozenset({State.DRAINING, State.DRAINING_DONE, State.LOST})
@@ -51,6 +54,8 @@ class Lender:
         """Jobs that have attempts which have not ended."""
         self._going: set[str] = set()
         """Attempts whose claims were used by a grant that was not on record yet."""
+        self._forgotten: dict[str, int] = {}
+        """The newest runs of names whose jobs are gone."""
         self._changed: dict[str, Case] = {}
         self._started: dict[str, TrainingGranted] = {}
         self._decider = Decider(policy, ledger, self.claims, self._seats)
@@ -171,7 +176,7 @@ class Lender:
                 seat.grant = grants[name] = grant
                 self._hold(seat)
             if seat.over:
-                del self._seats[name]
+                self._forget(seat)
         self._dirty.clear()
         records = tuple(case.record() for _, case in sorted(self._changed.items()))
         self._changed.clear()
@@ -195,7 +200,9 @@ class Lender:
 
     def _seat(self, name: str) -> JobSeat:
         self._dirty.add(name)
-        return self._seats.setdefault(name, JobSeat(name))
+        if name not in self._seats:
+            self._seats[name] = JobSeat(name, runs_before=self._forgotten.pop(name, 0))
+        return self._seats[name]
 
     def _advance(self, seat: JobSeat, now: Instant) -> None:
         """Everything that is seen of the job, into its attempts and into the ledger."""
@@ -321,6 +328,13 @@ class Lender:
         self._changed[case.id] = case
         self._dirty.add(seat.name)
         self.counts.reclaims_selected += case.for_shortage
+
+    def _forget(self, seat: JobSeat) -> None:
+        """A job is deleted and gone. Its name's runs are counted on, should somebody use it again."""
+        del self._seats[seat.name]
+        self._forgotten[seat.name] = seat.next_run - 1
+        if len(self._forgotten) > _FORGOTTEN_MOST:
+            del self._forgotten[next(iter(self._forgotten))]
 
     # The ledger.
 

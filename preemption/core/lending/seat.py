@@ -63,6 +63,8 @@ class JobSeat:
     job: Job | None = None
     grant: TrainingGranted | None = None
     observed: TrainingObserved | None = None
+    runs_before: int = 0
+    """Runs of a job that had the name before, and was forgotten."""
     open: dict[str, Case] = field(default_factory=dict)
     """Its attempts that have not ended, by id. One governs its run; others wait for the job to come back."""
     yielded: tuple[Instant, ...] = ()
@@ -93,12 +95,14 @@ class JobSeat:
     @property
     def next_run(self) -> int:
         """The number of the next one."""
-        return 1 + max(self.run, 0 if self.observed is None else self.observed.run)
+        return 1 + max(self.run, self.runs_before, 0 if self.observed is None else self.observed.run)
 
     @property
     def seen(self) -> TrainingObserved | None:
         """What is seen of the run that was granted last; None: nothing yet."""
-        return self.observed if self.observed is not None and self.observed.run == self.run else None
+        if self.observed is None or self.grant is None or self.observed.run != self.grant.run:
+            return None
+        return self.observed if self.observed.uid == self.grant.uid else None
 
     @property
     def granted(self) -> tuple[MemberGrant, ...]:

@@ -1,0 +1,217 @@
+"""Stories of what people want of their jobs, as texts: see `test_stories`."""
+
+from __future__ import annotations
+
+from tests.support.lending import LendingWorld, change, check, one_card, wish
+from tests.support.pool import node
+
+
+def test_a_person_pauses_and_resumes() -> None:
+    """The same handshake without a shortage, and no waiting when it is resumed."""
+    world = one_card()
+    change(world, paused=True)
+    world.pass_time(10)
+    change(world, paused=False)
+    world.pass_time(5)
+    check(
+        world,
+        """
+          20.0 tune: selected for a person
+          20.0 tune run 1 has n1-gpu-0; save_and_exit (ends)
+          20.0 tune: notified (sent)
+          20.2 tune: saving (ack)
+          24.2 tune: saved (checkpointed)
+          24.5 tune: draining (exit_saved)
+          24.5 tune run 1 has n1-gpu-0; save_and_exit (waits_until_empty)
+          25.0 tune: parked (shortage_gone)
+          25.0 tune run 1 has nothing (paused)
+          30.0 tune: resuming (capacity_back)
+          30.0 tune run 2 has n1-gpu-0 (runs)
+          33.0 tune: resumed (step_seen)
+        """,
+    )
+
+
+def test_resumed_before_it_has_saved() -> None:
+    """The notice is withdrawn."""
+    world = one_card()
+    change(world, paused=True)
+    world.pass_time(1)
+    change(world, paused=False)
+    world.pass_time(5)
+    check(
+        world,
+        """
+          20.0 tune: selected for a person
+          20.0 tune run 1 has n1-gpu-0; save_and_exit (ends)
+          20.0 tune: notified (sent)
+          20.2 tune: saving (ack)
+          21.0 tune: cancelling (shortage_gone)
+          21.0 tune run 1 has n1-gpu-0; withdrawn (goes_on)
+          21.0 tune: continued (step_seen)
+          21.0 tune run 1 has n1-gpu-0 (runs)
+        """,
+    )
+
+
+def test_cancelled_while_it_waits() -> None:
+    """It has nothing to save any more, and does not come back."""
+    world = one_card()
+    wish(world, 1)
+    world.pass_time(10)
+    change(world, cancelled=True)
+    wish(world, 0)
+    world.pass_time(10)
+    check(
+        world,
+        """
+          20.0 tune: selected for llama
+          20.0 tune run 1 has n1-gpu-0; save_and_exit (yields)
+          20.0 tune: notified (sent)
+          20.2 tune: saving (ack)
+          24.2 tune: saved (checkpointed)
+          24.5 tune: draining (exit_saved)
+          24.5 tune run 1 has n1-gpu-0; save_and_exit (waits_until_empty)
+          25.0 tune: claimed (cards_empty)
+          25.0 llama has llama-r1-0
+          25.0 tune run 1 has nothing (yields)
+          25.0 tune: parked (bound)
+          25.0 tune run 1 has nothing (lacks_room)
+          30.0 tune: finished (exit_done)
+          30.0 tune run 1 has nothing (cancelled)
+          30.0 llama has llama-r1-0 drains
+          30.0 llama has nothing
+        """,
+    )
+
+
+def test_deleted_while_it_saves() -> None:
+    """It finishes its save and ends; its card goes where it was to go."""
+    world = one_card()
+    wish(world, 1)
+    world.pass_time(1)
+    change(world, deleted=True)
+    world.pass_time(10)
+    check(
+        world,
+        """
+          20.0 tune: selected for llama
+          20.0 tune run 1 has n1-gpu-0; save_and_exit (yields)
+          20.0 tune: notified (sent)
+          20.2 tune: saving (ack)
+          24.2 tune: saved (checkpointed)
+          24.5 tune: draining (exit_saved)
+          24.5 tune run 1 has n1-gpu-0; save_and_exit (waits_until_empty)
+          25.0 tune: claimed (cards_empty)
+          25.0 llama has llama-r1-0
+          25.0 tune run 1 has nothing (yields)
+          25.0 tune: parked (bound)
+          25.0 tune run 1 has nothing (deleted)
+          25.0 tune: finished (exit_done)
+        """,
+    )
+
+
+def test_declared_anew_while_it_runs() -> None:
+    """What runs ends with its checkpoint; then the new one starts."""
+    world = one_card()
+    change(world, uid="tune-2")
+    world.pass_time(10)
+    check(
+        world,
+        """
+          20.0 tune: selected for a person
+          20.0 tune run 1 has n1-gpu-0; save_and_exit (ends)
+          20.0 tune: notified (sent)
+          20.2 tune: saving (ack)
+          24.2 tune: saved (checkpointed)
+          24.5 tune: draining (exit_saved)
+          24.5 tune run 1 has n1-gpu-0; save_and_exit (waits_until_empty)
+          25.0 tune: parked (shortage_gone)
+          25.0 tune run 1 has nothing (declared_anew)
+          25.0 tune: finished (exit_done)
+          25.0 tune run 2 has n1-gpu-0 (runs)
+        """,
+    )
+
+
+def test_a_spent_budget_is_told() -> None:
+    """The job had to yield as often as its owner allows within an hour."""
+    world = one_card(budget_per_hour=1)
+    wish(world, 1)
+    world.pass_time(10)
+    wish(world, 0)
+    world.pass_time(100)
+    world.story.clear()
+    wish(world, 1)
+    world.pass_time(10)
+    check(
+        world,
+        """
+         130.0 llama has nothing; short of 1: no training may yield: tune has spent its budget of 1 an hour
+        """,
+        messages=True,
+    )
+
+
+def test_a_protected_job_is_told() -> None:
+    """Nobody yields, and the model says why."""
+    world = one_card(protected=True)
+    wish(world, 1)
+    world.pass_time(10)
+    check(
+        world,
+        """
+          20.0 llama has nothing; short of 1: no training may yield: tune is protected
+        """,
+        messages=True,
+    )
+
+
+def test_a_job_of_higher_priority_takes_from_a_lower_one() -> None:
+    """By the same handshake."""
+    world = LendingWorld(node(gpus=1))
+    world.train("tune")
+    world.settle()
+    world.pass_time(10)
+    world.train("urgent", priority=10)
+    world.settle()
+    world.pass_time(10)
+    check(
+        world,
+        """
+           0.0 tune run 1 has n1-gpu-0 (runs)
+          10.0 tune: selected for training/urgent
+          10.0 tune run 1 has n1-gpu-0; save_and_exit (yields)
+          10.0 urgent run 0 has nothing (lacks_room)
+          10.0 tune: notified (sent)
+          10.2 tune: saving (ack)
+          14.2 tune: saved (checkpointed)
+          14.5 tune: draining (exit_saved)
+          14.5 tune run 1 has n1-gpu-0; save_and_exit (waits_until_empty)
+          15.0 tune: claimed (cards_empty)
+          15.0 urgent run 1 has n1-gpu-0 (runs)
+          15.0 tune run 1 has nothing (yields)
+          15.0 tune: parked (bound)
+          15.0 tune run 1 has nothing (lacks_room)
+        """,
+    )
+
+
+def test_a_run_that_fails_is_tried_again_after_a_while() -> None:
+    """Its place is free meanwhile; after too many failures it rests."""
+    world = one_card(max_failures=2)
+    world.adapter.jobs["tune"].crash(world.now)
+    world.pass_time(5)
+    world.adapter.jobs["tune"].crash(world.now)
+    world.pass_time(60)
+    check(
+        world,
+        """
+          20.1 tune run 1 has n1-gpu-0 (waits_until_empty)
+          20.5 tune run 1 has nothing (starts_back_off)
+          22.0 tune run 2 has n1-gpu-0 (runs)
+          25.1 tune run 2 has n1-gpu-0 (waits_until_empty)
+          25.5 tune run 2 has nothing (failed_too_often)
+        """,
+    )
