@@ -103,7 +103,7 @@ async def test_a_second_one_on_the_same_folder_names_the_first(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (("cache", "fetch", "file:///x"), 1), (("train", "submit", "-f", "x"), 2), (("agent",), 2),
+        (("cache", "fetch", "file:///x"), 1), (("train", "submit", "-f", "x"), 1), (("agent",), 2),
         (("get", "horses"), 2), (("explain",), 2), (("get", "models"), 1), (("validate", "-f", "/no/such/file"), 1),
         (("version",), 0), (("--version",), 0), (("schema",), 0),
     ],
