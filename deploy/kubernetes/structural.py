@@ -42,7 +42,7 @@ def structural(schema: Mapping[str, Any], part: Mapping[str, Any]) -> Schema:
 
 
 def fill_defaults(part: Schema) -> None:
-    """Write the default of each object as what its fields' defaults make of it: the API server checks rules on a default
+    """Write each object's default as what its fields' defaults make of it: the API server checks rules on a default
     before it fills in those of the fields."""
     for inner in part.get("properties", {}).values():
         fill_defaults(inner)

@@ -82,17 +82,21 @@ class Teller:
             await self._wake.wait()
             self._wake.clear()
             dirty, self._dirty = self._dirty, {}
-            for name in dirty:
+            while dirty:
+                name = next(iter(dirty))
                 try:
                     await self._tell(name)
                     tries = 0
                 except ApiUnavailable as error:
-                    self.mark(name)
-                    logger.debug("the status of model %s waits: %s", name, error)
+                    self._dirty = dirty | self._dirty
+                    self._wake.set()
+                    logger.debug("the status of model %s and others waits: %s", name, error)
                     await pause(tries, error.after)
                     tries += 1
+                    break
                 except ApiError as error:
                     logger.warning("the status of model %s cannot be written: %s", name, error)
+                del dirty[name]
             await self._clock.sleep_until(Instant(self._clock.now() + APART))
 
     async def _tell(self, name: str) -> None:

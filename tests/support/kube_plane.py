@@ -51,6 +51,11 @@ class ControlPlane:
         """Where the API server is."""
         return f"https://127.0.0.1:{self.port}"
 
+    @property
+    def etcd_url(self) -> str:
+        """Where etcd is."""
+        return f"http://127.0.0.1:{self._etcd}"
+
     def kubeconfig_of(self, user: str, token: str | None = None) -> Path:
         """A kubeconfig file of a user of `papers`, or of a token."""
         path = self.folder / f"{user}.kubeconfig"

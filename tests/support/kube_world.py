@@ -160,7 +160,7 @@ async def world(plane: ControlPlane, folder: Path, nodes: list[FakeNode] | None 
             try:
                 yield made
                 assert await relume.stop() == 0, relume.last_words()
-                assert complaints(relume.log) == ""
+                assert not relume.log.exists() or complaints(relume.log) == ""
             finally:
                 if relume.runs:
                     await relume.kill()
