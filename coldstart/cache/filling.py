@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from coldstart.cache import publishing
 from coldstart.cache.fetching import Fetch, Part, Told, fetch_stream, late
-from coldstart.cache.layout import Layout, delete
+from coldstart.cache.layout import Layout, delete, key
 from coldstart.cache.making_room import Rooms
-from coldstart.cache.manifests import manifests, read_manifest
+from coldstart.cache.manifests import manifests
 from coldstart.cache.partial import Partial
 from coldstart.cache.wanting import Progress, Wanted
 from coldstart.core.cache.content import Described, Kept, Listing, digest_of
@@ -118,9 +118,11 @@ class Filling:
     def _there(self, listing: Listing) -> dict[str, Kept]:
         """Files that need not be fetched: blobs of that digest, or of that version of that name, from whatever model;
         and those that an earlier try has whole."""
-        known = {kept.digest: kept for _, manifest in manifests(self._layout) for kept in manifest.files}
-        before = read_manifest(self._layout.manifest(self._wanted.identity))
-        same = {} if before is None else {(kept.name, kept.version, kept.bytes): kept for kept in before.files}
+        place, known, same = key(self._wanted.address), dict[str, Kept](), dict[tuple[str, str, int], Kept]()
+        for _, manifest in manifests(self._layout):
+            known.update((kept.digest, kept) for kept in manifest.files)
+            if manifest.place == place:
+                same.update(((kept.name, kept.version, kept.bytes), kept) for kept in manifest.files)
         found: dict[str, Kept] = {}
         for file in listing.files:
             digest = file.digest

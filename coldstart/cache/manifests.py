@@ -22,7 +22,8 @@ def read_manifest(path: Path) -> Manifest | None:
         raw = orjson.loads(path.read_bytes())
         files = tuple(_kept(file) for file in raw["files"]) if "files" in raw else (_kept(raw),)
         manifest = Manifest(
-            source=str(raw["source"]), version=str(raw["version"]), snapshot=str(raw["snapshot"]),
+            source=str(raw["source"]), place=str(raw.get("place", "")), version=str(raw["version"]),
+            snapshot=str(raw["snapshot"]),
             main=str(raw["main"] if "files" in raw else raw["name"]), digest=check_digest(str(raw["digest"])),
             chunk_bytes=int(raw["chunk_bytes"]), files=files, fetched_at=Instant(float(raw["fetched_at"])),
             fetch_seconds=Seconds(float(raw["fetch_seconds"])), boot=str(raw["boot"]), synced=bool(raw["synced"]),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from coldstart.cache import holding, inventory, publishing
 from coldstart.cache.filling import Filled, Filling, listed
-from coldstart.cache.layout import Layout, delete, snapshot_id
+from coldstart.cache.layout import Layout, delete, key, snapshot_id
 from coldstart.cache.making_room import Rooms
 from coldstart.cache.manifests import boot, manifests, read_manifest
 from coldstart.cache.wanting import Got, Progress, Wanted
@@ -123,7 +123,7 @@ class WeightCache:
         try:
             filled = Filling(self.layout, self._rooms, self._fetching, self._clock).run(wanted, source, progress)
             with self.changing:
-                manifest = self._manifest(source, filled, began)
+                manifest = self._manifest(wanted, source, filled, began)
                 publishing.publish(self.layout, manifest, wanted.identity)
                 for folder in filled.folders.values():
                     delete(folder)
@@ -151,18 +151,19 @@ class WeightCache:
             return None
         for path, manifest in manifests(self.layout):
             if manifest.digest == wanted.digest and self._sound(path, manifest):
-                same = _called(manifest, source.shown())
+                same = replace(_called(manifest, source.shown()), place=key(wanted.address))
                 publishing.publish(self.layout, same, wanted.identity)
                 return same
         return None
 
-    def _manifest(self, source: Source, filled: Filled, began: Instant) -> Manifest:
+    def _manifest(self, wanted: Wanted, source: Source, filled: Filled, began: Instant) -> Manifest:
         """The files that came become blobs."""
         now, listing = self._clock.now(), filled.listing
         files = tuple(self._adopted(kept, filled.folders[kept.name] / "data") for kept in filled.files)
         digest = digest_of(files, listing.main)
         return Manifest(
-            source=source.shown(), version=listing.version, snapshot=snapshot_id(listing.main, digest),
+            source=source.shown(), place=key(wanted.address), version=listing.version,
+            snapshot=snapshot_id(listing.main, digest),
             main=listing.main, digest=digest, chunk_bytes=self._fetching.chunk_bytes, files=files, fetched_at=now,
             fetch_seconds=Seconds(max(0.0, now - began)), boot=boot(), synced=False,
         )  # fmt: skip

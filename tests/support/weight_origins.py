@@ -35,7 +35,8 @@ class Place:
     """Where content is, how it is asked for, and the proxy on the way (None: there is no way)."""
 
     one: Wanted
-    several: Wanted | None
+    several: Wanted
+    """The folder of it; the one file where there are no lists."""
     faulty: Faulty | None
     cache: Path
     policy: FetchPolicy = QUICK
@@ -85,7 +86,8 @@ def of_http(folder: Path, files: dict[str, bytes], name: str) -> Iterator[Place]
         served(Origin(files[name])) as origin,
         _through(int(origin.url.split(":")[2].split("/")[0]), files[name]) as way,
     ):
-        yield Place(Wanted(f"{way.endpoint}/{name.rpartition('/')[2]}"), None, way, folder / "weights")
+        one = Wanted(f"{way.endpoint}/{name.rpartition('/')[2]}")
+        yield Place(one, one, way, folder / "weights")
 
 
 @contextlib.contextmanager

@@ -94,6 +94,8 @@ class Manifest:
 
     source: str
     """The address without secrets."""
+    place: str
+    """Names the address, with its secrets, by a hash: the same place has the same files under the same versions."""
     version: str
     snapshot: str
     """Names the folder of hard links; follows from the names and digests."""
