@@ -6,14 +6,13 @@ It holds one entry a job that is declared or has something left running, and a b
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from deploy.api.book import Book
 from deploy.api.shapes import Metadata
-from deploy.api.training_status import JobFacts, training_status
+from deploy.api.training_status import JobCosts, JobFacts, training_status
 from deploy.api.trainingshapes import TrainingItem
 from events.envelope import AnyEnvelope
 from events.names import member_name
@@ -99,21 +98,27 @@ class TrainingBoard:
         entry = self.entry(name)
         if entry is None or entry.declared is None:
             return None
-        return self._item(entry, entry.declared, now, self.preemptions())
+        return self._item(entry, entry.declared, now, self.costs())
 
     async def items(self, now: Instant) -> AsyncIterator[TrainingItem]:
         """Every job as the API shows it, by name; after each `BREATH` of them the loop may do other things."""
-        counts = self.preemptions()
+        costs = self.costs()
         for count, name in enumerate(self.names(), 1):
             entry = self.entry(name)
             if entry is not None and entry.declared is not None:
-                yield self._item(entry, entry.declared, now, counts)
+                yield self._item(entry, entry.declared, now, costs)
             if count % BREATH == 0:
                 await asyncio.sleep(0)
 
-    def preemptions(self) -> Mapping[str, int]:
-        """How often each job (by uid) had to give its cards away for a shortage, of the reclaims that are shown."""
-        return Counter(one.job_uid for one in self.reclaims() if one.shortage and one.state not in SPARED)
+    def costs(self) -> Mapping[str, JobCosts]:
+        """What reclaims for shortages have cost each job (by uid), of those that are shown."""
+        costs: dict[str, JobCosts] = {}
+        for one in self.reclaims():
+            if one.shortage:
+                of_job = costs.setdefault(one.job_uid, JobCosts())
+                of_job.preemptions += one.state not in SPARED
+                of_job.lost.update(one.ledger.lost)
+        return costs
 
     def members(self, job: str) -> list[str]:
         """The members of a job that were granted or seen, in order; all that are declared before that."""
@@ -139,11 +144,11 @@ class TrainingBoard:
         return self._open.get(name) or self._ended.get(name)
 
     def _item(
-        self, entry: JobBoard, declared: TrainingDeclared, now: Instant, preemptions: Mapping[str, int]
+        self, entry: JobBoard, declared: TrainingDeclared, now: Instant, costs: Mapping[str, JobCosts]
     ) -> TrainingItem:
         facts = JobFacts(
             declared=declared, now=now, granted=entry.granted, observed=entry.observed,
-            preemptions=preemptions.get(declared.uid, 0),
+            costs=costs.get(declared.uid, JobCosts()),
         )  # fmt: skip
         return TrainingItem(
             metadata=training_metadata(declared), spec=dict(declared.spec), status=training_status(facts)

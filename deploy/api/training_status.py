@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from deploy.api.trainingshapes import (
@@ -43,6 +44,14 @@ YIELDED_STATES: Final = frozenset({State.DRAINING, State.LOST})
 """States of a reclaim from which on its job has given its cards away."""
 
 
+@dataclass(slots=True)
+class JobCosts:
+    """What reclaims for shortages have cost a job: how often it gave its cards away, and GPU-seconds by cause."""
+
+    preemptions: int = 0
+    lost: Counter[str] = field(default_factory=Counter)
+
+
 @dataclass(frozen=True, slots=True)
 class JobFacts:
     """What is known of one job. A grant or an observation of another uid is void and counts as None."""
@@ -51,7 +60,7 @@ class JobFacts:
     now: Instant
     granted: TrainingGranted | None = None
     observed: TrainingObserved | None = None
-    preemptions: int = 0
+    costs: JobCosts = field(default_factory=JobCosts)
 
     @property
     def alive(self) -> bool:
@@ -129,7 +138,8 @@ def training_status(facts: JobFacts) -> TrainingStatus:
         restarts=max(0, observed.run - 1) if observed else 0,
         failures=facts.failures,
         retry_at=_time(observed.retry_at if observed and observed.failures else None),
-        preemptions=facts.preemptions,
+        preemptions=facts.costs.preemptions,
+        gpu_seconds_lost={cause: round(seconds, 3) for cause, seconds in facts.costs.lost.items()},
         started_at=_time(observed.started_at if observed else None),
         ended_at=_time(observed.ended_at if observed else None),
         empty_at=_time(observed.empty_at if observed else None),

@@ -20,13 +20,19 @@ from events.envelope import AnyEnvelope
 from events.types.reclaims import ReclaimChanged
 from events.types.training import CheckpointCommitted, CheckpointFailed
 from events.units import Instant
-from preemption.core.attempts.states import ENDS, State
+from preemption.core.attempts.states import ENDS, Happened, State
 
 JOB_LABELS: Final = 1000
 """Jobs with series of their own, the first by name (see `metrics.MODEL_LABELS`); numbers of jobs do not add up."""
 
 ESCALATIONS: Final = {State.STOPPING: "term", State.KILLING: "kill"}
 """Which states mean that a victim was told harder, and how."""
+
+THRASHES_WITHIN: Final = 3600.0
+"""Seconds within which a job that has to yield again counts as thrashing (the budget's hour)."""
+
+PARKED_BOUNDS: Final = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 86400.0)
+"""Buckets of the time without cards: from a burst to a day."""
 
 OPEN: Final = tuple(state for state in State if state not in ENDS)
 
@@ -41,6 +47,9 @@ class TrainingTallies:
         self.lost: Counter[str] = Counter()
         self.steps_lost = 0
         self.stages: dict[str, Histogram] = {}
+        self.claims_expired = 0
+        self.thrash = 0
+        self.resume_seconds = Histogram(PARKED_BOUNDS)
         self.checkpoints: Counter[str] = Counter()
         self.checkpoint_bytes = 0
         self.save_seconds = Histogram(START_BOUNDS)
@@ -83,14 +92,29 @@ class TrainingTallies:
                 self.escalations[ESCALATIONS[State(one.state)]] += 1
         if now.ended:
             self.outcomes[now.state] += 1
-        if _yielded(now) and not (before and _yielded(before)):
-            for stage, seconds in now.ledger.stages.items():
-                self.stages.setdefault(stage, Histogram(START_BOUNDS)).add(seconds)
+        parked_at = _reached(now, State.PARKED)
+        if parked_at is not None and (before is None or _reached(before, State.PARKED) is None):
+            self._parked(now, parked_at)
+        back_at = _reached(now, State.RESUMED)
+        if parked_at is not None and back_at is not None:  # an end, so it is counted once
+            self.resume_seconds.add(max(0.0, back_at - parked_at))
+
+    def _parked(self, now: ReclaimChanged, parked_at: float) -> None:
+        """The cards have been handed over or given back: all stages are known."""
+        for stage, seconds in now.ledger.stages.items():
+            self.stages.setdefault(stage, Histogram(START_BOUNDS)).add(seconds)
+        last = next(one for one in now.history if one.state == State.PARKED)
+        self.claims_expired += last.happened == Happened.TIMEOUT and _reached(now, State.CLAIMED) is not None
+        earlier = (
+            _reached(one, State.PARKED) for one in self._last.values()
+            if one.job_uid == now.job_uid and one.id != now.id and one.shortage
+        )  # fmt: skip
+        self.thrash += any(at is not None and 0 <= parked_at - at <= THRASHES_WITHIN for at in earlier)
 
 
-def _yielded(reclaim: ReclaimChanged) -> bool:
-    """Whether the cards have been handed over or given back: all stages are known then."""
-    return any(one.state == State.PARKED for one in reclaim.history)
+def _reached(reclaim: ReclaimChanged, state: State) -> float | None:
+    """When it first came into a state; None: it did not."""
+    return next((one.at for one in reclaim.history if one.state == state), None)
 
 
 class TrainingFamilies:
@@ -137,6 +161,10 @@ class TrainingFamilies:
                            states[State.CLAIMED])  # fmt: skip
         yield _counter("relume_preempt_preemptions", "Reclaims that ended, by outcome.", "outcome",
                        self._tallies.outcomes)  # fmt: skip
+        yield CounterMetricFamily("relume_preempt_claims_expired", "Claims that nobody took.",
+                                  value=self._tallies.claims_expired)  # fmt: skip
+        yield CounterMetricFamily("relume_preempt_thrash", "Jobs that had to yield again within an hour.",
+                                  value=self._tallies.thrash)  # fmt: skip
         yield _counter("relume_preempt_escalations", "Victims that were told harder: SIGTERM, SIGKILL.", "to",
                        self._tallies.escalations)  # fmt: skip
 
@@ -151,6 +179,11 @@ class TrainingFamilies:
         for stage, histogram in sorted(self._tallies.stages.items()):
             stages.add_metric([stage], histogram.cumulative(), histogram.sum)
         yield stages
+        resumes = HistogramMetricFamily(
+            "relume_preempt_resume_seconds", "Without cards, until a step beyond the checkpoint."
+        )
+        resumes.add_metric([], self._tallies.resume_seconds.cumulative(), self._tallies.resume_seconds.sum)
+        yield resumes
 
     def _checkpoints(self) -> Iterator[Metric]:
         yield _counter("relume_preempt_checkpoints", "Checkpoints by outcome: committed, failed.", "outcome",

@@ -104,6 +104,8 @@ class TrainingStatus(Shape):
     """When it is tried again after a failure."""
     preemptions: int
     """How often it gave its GPUs away, of the reclaims that are still shown."""
+    gpu_seconds_lost: dict[str, float]
+    """What those have cost, by cause: since_commit, save, stop, drain, claim, restore."""
     started_at: str | None
     """When the newest run began."""
     ended_at: str | None

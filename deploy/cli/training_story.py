@@ -114,7 +114,15 @@ def _state(status: Mapping[str, Any]) -> list[str]:
         f"{'Started:':<12}{age(status['startedAt']) + ' ago' if status['startedAt'] else 'not yet'}",
         f"{'Steps:':<12}{steps}",
         f"{'Checkpoint:':<12}{_checkpoint(status['checkpoint'])}",
+        *_lost(status["gpuSecondsLost"]),
     ]
+
+
+def _lost(lost: Mapping[str, float]) -> list[str]:
+    if not sum(lost.values()):
+        return []
+    parts = ", ".join(f"{value:.1f} {cause.replace('_', ' ')}" for cause, value in lost.items() if value)
+    return [f"{'Lost:':<12}{sum(lost.values()):.1f} GPU-seconds to reclaims: {parts}"]
 
 
 def _checkpoint(checkpoint: Mapping[str, Any] | None) -> str:

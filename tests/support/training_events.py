@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -86,8 +87,8 @@ def reclaim(state: str = "saving", name: str = "r1", **more: Any) -> ReclaimChan
     return replace(made, **more)
 
 
-def resumed(name: str = "r1", **more: Any) -> ReclaimChanged:
-    """The same, over: no step was lost."""
+def resumed(name: str = "r1", history_of: Sequence[ReclaimStep] = (), **more: Any) -> ReclaimChanged:
+    """The same, over: no step was lost. `history_of`: at other times."""
     whole = reclaim().history
     steps = (
         *whole,
@@ -104,6 +105,8 @@ def resumed(name: str = "r1", **more: Any) -> ReclaimChanged:
         steps_lost=0,
     )  # fmt: skip
     return reclaim(
-        "resumed", name, ended=True, deadline=None, since=AT + 95, step=120, manifest="m", history=steps, ledger=ledger,
+        "resumed", name, ended=True, deadline=None, since=AT + 95, step=120, manifest="m",
+        history=tuple(history_of) or steps,
+        ledger=ledger,
         **more,
     )  # fmt: skip

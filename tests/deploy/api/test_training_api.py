@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -196,11 +197,31 @@ async def test_metrics_count_each_thing_once(admin: Admin) -> None:
         'relume_preempt_reclaim_seconds_count{stage="save"} 1.0',
         'relume_preempt_checkpoints_total{outcome="committed"} 1.0',
         'relume_preempt_checkpoints_total{outcome="failed"} 1.0',
+        "relume_preempt_resume_seconds_count 1.0",
+        "relume_preempt_resume_seconds_sum 87.0",
+        "relume_preempt_thrash_total 0.0",
+        "relume_preempt_claims_expired_total 0.0",
         "relume_preempt_checkpoint_bytes_total 2048.0",
         "relume_preempt_checkpoint_seconds_count 1.0",
     ):
         assert line in text.splitlines(), line
     assert 'relume_training_last_commit_age_seconds{job="tune"}' in text
+
+
+async def test_metrics_tell_thrash_and_claims_in_vain(admin: Admin) -> None:
+    """A job that yields again within an hour is one that thrashes; a claim that ended by its time was in vain."""
+    expired = [
+        replace(one, happened="timeout") if one.state == "parked" else one for one in resumed().history[:8]
+    ]  # fmt: skip
+    later = [replace(one, at=one.at + 600) for one in resumed().history]
+    much_later = [replace(one, at=one.at + 9000) for one in resumed().history]
+    await admin.say(
+        resumed("a"), resumed("b", history_of=later), resumed("c", history_of=much_later),
+        reclaim("parked", "d", history=tuple(expired), job_uid="other"),
+    )  # fmt: skip
+    lines = (await admin.text("/metrics")).splitlines()
+    assert "relume_preempt_thrash_total 1.0" in lines
+    assert "relume_preempt_claims_expired_total 1.0" in lines
 
 
 async def test_logs_of_members(admin: Admin) -> None:

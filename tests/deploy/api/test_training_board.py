@@ -80,3 +80,4 @@ def test_preemptions_are_counted_by_uid() -> None:
     item = made.item("tune", NOW)
     assert item is not None
     assert item.status.preemptions == 3
+    assert item.status.gpu_seconds_lost == {"save": 5.5, "drain": 2.0, "restore": 10.0}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
-from deploy.api.training_status import JobFacts, training_status
+from deploy.api.training_status import JobCosts, JobFacts, training_status
 from deploy.api.trainingshapes import TrainingState
 from events.types.training import (
     Ending,
@@ -78,8 +80,11 @@ def test_every_state_is_reached() -> None:
 
 def test_the_numbers_of_a_run() -> None:
     """Run, members, step, checkpoint and times are those that were observed."""
-    status = training_status(JobFacts(declared(), Instant(AT + 30), granted(), observed(run=3), preemptions=2))
+    status = training_status(
+        JobFacts(declared(), Instant(AT + 30), granted(), observed(run=3), JobCosts(2, Counter(save=1.5)))
+    )
     assert (status.run, status.restarts, status.preemptions, status.failures) == (3, 2, 2, 0)
+    assert status.gpu_seconds_lost == {"save": 1.5}
     assert (status.members, status.granted_members, status.ready_members) == (1, 1, 1)
     assert (status.step, status.resumed_step, status.reports) == (120, 0, True)
     checkpoint = status.checkpoint
