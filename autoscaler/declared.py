@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from pydantic import ConfigDict
 
 from autoscaler.core.view import Declared
 from autoscaler.schedules import schedules_of
-from autoscaler.slo_spec import SloSlice, wait_most
+from autoscaler.slo_spec import SloSlice, promising
 from autoscaler.spec import ScalingSpec
 from events.spec import Spec
 from events.types.models import ModelDeclared
@@ -28,12 +26,8 @@ class _Slice(Spec):
 def read_declaration(declared: ModelDeclared) -> Declared:
     """Plain numbers of a declaration. ValueError when its spec cannot be read."""
     part = _Slice.model_validate(declared.spec)
-    objectives = part.slo.objectives()
-    policy = replace(
-        part.scaling.resolve(slots=part.slots, priority=part.priority),
-        wait_most=wait_most(objectives),
-        objectives=objectives,
-    )
+    resolved = part.scaling.resolve(slots=part.slots, priority=part.priority)
+    policy = promising(resolved, part.slo.objectives(), target_given=part.scaling.target is not None)
     return Declared(
         uid=declared.uid,
         revision=declared.revision,

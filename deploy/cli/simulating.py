@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from deploy.cli import simulating_requests
 from deploy.cli.commands import command
 from deploy.cli.failing import Refused
 from deploy.cli.options import output
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from deploy.simulation.naming import Made
     from deploy.simulation.replaying import Outcome
 
-FORMATS: Final = ("femux", "azure-functions")
+MINUTES: Final = ("femux", "azure-functions")
+FORMATS: Final = (*MINUTES, *simulating_requests.FORMATS)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -28,6 +30,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "relume simulate --trace minutes.csv.gz --format femux --apps results.csv --policy relume:coldStartCost=180s",
     "relume simulate --trace invocations.csv.gz --format azure-functions --policy kpa --policy oracle --html page.html",
     "relume simulate --trace minutes.csv.gz --format femux --policy mine:hold    # hold(past) in mine.py",
+    "relume simulate --trace code.csv --format azure-llm --policy relume --policy kpa --policy keda:target=8",
+    "relume simulate --trace mine.csv --format csv --policy relume --set start=45s --set slots=8 --set slo=2s -o json",
 ))  # fmt: skip
 @click.option("--trace", "file", type=_FILE, required=True, metavar="FILE", help="The trace, plain or gzipped.")
 @click.option("--format", "form", type=click.Choice(FORMATS), required=True, help="How the trace is written.")
@@ -35,15 +39,37 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--policy", "typed", multiple=True, required=True, metavar="POLICY", help="NAME, NAME(value), NAME:key=value,…"
 )
 @click.option("--apps", type=_FILE, metavar="CSV", help="Only the models that the first column of this file names.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Of the simulated cluster, for traces of requests."
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of what is drawn by chance.")
 @click.option("--jobs", type=click.IntRange(0, 1024), default=0, help="Processes. [default: one a core]")
 @click.option(
     "--html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Also write a page with a chart."
 )
 @output("table", "json")
 def simulate(  # noqa: PLR0913 - one parameter an option
-    file: Path, form: str, typed: Sequence[str], *, apps: Path | None, jobs: int, html: Path | None, output: str
+    file: Path, form: str, typed: Sequence[str], *, apps: Path | None, settings: Sequence[str], seed: int, jobs: int,
+    html: Path | None, output: str,
 ) -> int:  # fmt: skip
     """Replay a trace under policies, and compare what they would have cost.
+
+    TRACES OF REQUESTS (azure-llm, mooncake, servegen, csv, jsonl): the live policies, as `spec.scaling` has them, on a
+    simulated cluster and clock. The same trace and seed give the same figures.
+
+    \b
+    NAME               relume, kpa, keda, hpa, keepalive, concurrency,
+                       hybrid-histogram, oracle; NAME:key=value,… with target,
+                       keepAlive, minReplicas, … slo, and the policy's options
+    module:function    yours: function(snapshot, policy, now) -> replicas
+    --set              slots=16 start=30s spread=0.2 fails=0 maxReplicas=64
+                       gpus (default: enough) gpusEach=1 slo=5s maxWait=5m
+                       settles=10m base=20ms prefill=0.25ms decode=25ms
+                       crowding=0.03
+    csv, jsonl         time, and any of model, inputTokens, outputTokens,
+                       seconds
+
+    TRACES OF MINUTES (femux, azure-functions):
 
     At the end of each minute a policy says, from what was needed so far, how many replicas of each model it holds ready
     through the next. Every model starts unknown. Nothing is random: the same trace gives the same figures.
@@ -62,12 +88,21 @@ def simulate(  # noqa: PLR0913 - one parameter an option
                        what each minute needed, oldest first
 
     \b
-    coldStarts         replicas that were needed and not there
+    coldStarts         replicas that were needed and not there; of requests:
+                       how often a model was asked for and had none ready
+    withinSlo          the part of requests whose first token came within slo
     memoryGbSeconds    of what was held, and of half a minute each cold start
     decisions, flaps   and how often one more was held within five minutes of
                        one less
     null               what the trace cannot tell
     """
+    if form in simulating_requests.FORMATS:
+        if apps is not None:
+            raise click.UsageError("--apps is for traces of minutes; leave it out")
+        asked = simulating_requests.Asked(file, form, typed, settings, seed, jobs, html, output)
+        return simulating_requests.simulate_requests(asked)
+    if settings:
+        raise click.UsageError("--set is for traces of requests; leave it out")
     policies = _policies(typed)
     trace = _trace(file, form, apps)
     outcomes = _replayed(trace, policies, jobs)

@@ -123,7 +123,7 @@ def _beside(path: Path, kind: str, column: str) -> dict[str, float]:
 
 
 def _table(path: Path) -> tuple[list[str], list[list[str]]]:
-    with _text(path) as file:
+    with text_of(path) as file:
         table = csv.reader(file)
         header, rows = next(table, []), []
         for row in table:
@@ -143,7 +143,7 @@ def _column(header: Sequence[str], title: str, path: Path) -> int:
 
 
 @contextmanager
-def _text(path: Path) -> Iterator[io.TextIOBase]:
+def text_of(path: Path) -> Iterator[io.TextIOBase]:
     """Plain or gzipped, by its first bytes."""
     with path.open("rb") as raw:
         zipped = raw.read(2) == b"\x1f\x8b"

@@ -50,7 +50,7 @@ KNOWN: Final[Mapping[str, _Known]] = {
 }
 """All options are durations."""
 
-_SHAPE: Final = re.compile(r"(?P<name>[a-z][a-z0-9-]*)(?:\((?P<value>[^()]*)\)|:(?P<pairs>[^:()]*=[^()]*))?")
+SHAPE: Final = re.compile(r"(?P<name>[a-z][a-z0-9-]*)(?:\((?P<value>[^()]*)\)|:(?P<pairs>[^:()]*=[^()]*))?")
 _OWN: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _NEEDS_VALUE: Final = frozenset({"keepalive"})
 
@@ -59,7 +59,7 @@ def read_policy(text: str) -> Made:
     """The policy that is meant. Raises BadPolicy."""
     if _OWN.fullmatch(text):
         return OwnPolicy(text)
-    shape = _SHAPE.fullmatch(text)
+    shape = SHAPE.fullmatch(text)
     if shape is None:
         raise BadPolicy(f"{text!r} is not a policy; write NAME, NAME(value), NAME:key=value,… or module.path:function")
     name = shape["name"]

@@ -58,7 +58,7 @@ def chart(points: Sequence[Point]) -> str:
         label = f"{10**decade:,}" if decade else "0"
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
-    for tick in _ticks(most):
+    for tick in ticks(most):
         x = _x(tick, most)
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
         parts.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{tick:,.0f}</text>')
@@ -82,7 +82,7 @@ def _y(cold_and_one: float, decades: int) -> float:
     return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * log10(cold_and_one) / decades
 
 
-def _ticks(most: float) -> list[float]:
+def ticks(most: float) -> list[float]:
     """Some round numbers up to `most`."""
     rough = most / 5
     step = 10.0 ** floor(log10(rough))
