@@ -81,7 +81,9 @@ class Run:
         self.codes = {}
         self.leftovers = self.partials()
         self.children = [
-            self.nursery.ask(start=asdict(replace(job, rank=rank)), environment=environment, log=log)
+            self.nursery.ask(
+                start=asdict(replace(job, rank=rank)), environment={**environment, **launched(job, rank)}, log=log
+            )
             for rank in range(job.world)
         ]
 
@@ -179,6 +181,15 @@ class Run:
         """The end of what the ranks printed."""
         path = self.folder / "log.txt"
         return path.read_text()[-4000:] if path.exists() else "nothing was printed"
+
+
+def launched(job: Job, rank: int) -> dict[str, str]:
+    """What torchrun tells a rank; nothing for the only one."""
+    if job.world == 1:
+        return {}
+    who = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "WORLD_SIZE": job.world, "LOCAL_WORLD_SIZE": job.world}
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(job.port), "TORCHELASTIC_RUN_ID": "test"}
+    return {**{name: str(value) for name, value in who.items()}, **place}
 
 
 def free_port() -> int:

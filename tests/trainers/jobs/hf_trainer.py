@@ -48,6 +48,8 @@ def run(job: Job) -> None:
         save_strategy="steps" if job.every else "no", save_steps=job.every or 500, save_total_limit=2, report_to=[],
         disable_tqdm=True, logging_strategy="no", learning_rate=1e-3, lr_scheduler_type="cosine",
     )  # fmt: skip
+    if job.world > 1:
+        assert torch.distributed.is_initialized()
     told = Slow(job.checkpoints, settings=job.settings)
     told.job = job
     trainer = Trainer(model=model, args=arguments, train_dataset=data, callbacks=[Tell(job), told])

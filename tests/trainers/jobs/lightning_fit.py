@@ -59,16 +59,16 @@ def run(job: Job) -> None:
     """Train to the end, or until told."""
     warnings.filterwarnings("ignore", module="lightning")
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    torch.manual_seed(3)
+    torch.manual_seed(3 + job.rank)
     model = Model(job.total)
     told = Slow(job.checkpoints, settings=job.settings)
     told.job = job
     inputs, targets = map(torch.from_numpy, samples())
-    order = Batches(len(inputs), 8, seed=5, start=told.step)
+    order = Batches(len(inputs), 8, seed=5, start=told.step, share=(job.rank, job.world))
     loader = DataLoader(TensorDataset(inputs, targets), batch_sampler=order, generator=torch.Generator())
     trainer = pl.Trainer(
-        max_steps=job.total, accelerator="cpu", devices=1, logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False, callbacks=[Tell(job), told],
-        use_distributed_sampler=False,
+        max_steps=job.total, accelerator="cpu", devices=job.world, strategy="ddp" if job.world > 1 else "auto",
+        logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        callbacks=[Tell(job), told], use_distributed_sampler=False,
     )  # fmt: skip
     trainer.fit(model, loader, ckpt_path=told.newest)
