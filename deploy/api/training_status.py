@@ -252,8 +252,8 @@ def _running(facts: JobFacts) -> int:
 
 def _word(granted: TrainingGranted | None) -> str:
     """The allocator's first reason, as reasons are written here: ``lacks_room`` is LacksRoom."""
-    first = granted.reasons[0] if granted and granted.reasons else "waiting"
-    return "".join(part.capitalize() for part in first.split("_"))
+    first = granted.reasons[0] if granted and granted.reasons else ""
+    return "".join(part.capitalize() for part in first.split("_")) or "Waiting"
 
 
 def _left(facts: JobFacts) -> str:
