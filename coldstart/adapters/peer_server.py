@@ -12,6 +12,7 @@ import hmac
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
 
 from coldstart.cache.layout import Layout
 from coldstart.core.cache.content import check_digest
@@ -49,13 +50,7 @@ class PeerServer:
             return web.Response(status=404)
         if self.streams >= self._most:
             return web.Response(status=503, headers={"Retry-After": "1"})
-        self.streams += 1
-        try:
-            answer = web.FileResponse(self._layout.blob(digest), headers=_vouching(digest), chunk_size=1 << 20)
-            await answer.prepare(request)
-            return answer
-        finally:
-            self.streams -= 1
+        return _Counted(self, digest, self._layout)
 
     def _allowed(self, sent: str) -> bool:
         scheme, _, token = sent.partition(" ")
@@ -67,6 +62,22 @@ class PeerServer:
             return not self._layout.blob(digest).stat().st_mode & 0o222
         except OSError:
             return False
+
+
+class _Counted(web.FileResponse):
+    """A file, or the range of it that is asked for; counted while it is sent."""
+
+    def __init__(self, server: PeerServer, digest: str, layout: Layout) -> None:
+        super().__init__(layout.blob(digest), chunk_size=1 << 20, headers=_vouching(digest))
+        self._server = server
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        """Sends it all."""
+        self._server.streams += 1
+        try:
+            return await super().prepare(request)
+        finally:
+            self._server.streams -= 1
 
 
 def _vouching(digest: str) -> dict[str, str]:

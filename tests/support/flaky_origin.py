@@ -23,6 +23,8 @@ class Origin:
         self.modified: str | None = None
         self.ranges = True
         self.vouch = False
+        self.redirect = ""
+        """Where everything is, instead of here."""
         self.faults: Callable[[int], str] = lambda _: ""
         self.rate: float | None = None
         """Bytes a second of each connection."""
@@ -78,6 +80,11 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer, with the fault of this request if it asks for data."""
         origin = self.of
+        if origin.redirect:
+            with origin.lock:
+                origin.headers.append(dict(self.headers))
+            self._empty(302, {"Location": origin.redirect})
+            return
         wanted = re.match(r"bytes=(\d+)-(\d+)", self.headers.get("Range", "")) if origin.ranges else None
         self.probe = probe = wanted is not None and wanted[1] == wanted[2] == "0" and len(origin.content) > 1
         with origin.lock:
