@@ -12,7 +12,8 @@ from typing import Final
 
 from deploy.api.book import Book
 from deploy.api.shapes import Metadata
-from deploy.api.training_status import JobCosts, JobFacts, training_status
+from deploy.api.training_facts import JobCosts, JobFacts
+from deploy.api.training_status import training_status
 from deploy.api.trainingshapes import TrainingItem
 from events.envelope import AnyEnvelope
 from events.names import member_name

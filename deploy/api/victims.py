@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from deploy.api.training_board import JobBoard, TrainingBoard
-from deploy.api.training_status import YIELDED_STATES
+from deploy.api.training_facts import YIELDED_STATES
 from events.types.reclaims import ReclaimChanged
 from events.types.training import MemberGrant, RunState, TrainingDeclared, TrainingGranted
 from events.units import Instant, Seconds

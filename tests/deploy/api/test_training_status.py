@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 
-from deploy.api.training_status import JobCosts, JobFacts, training_status
+from deploy.api.training_facts import JobCosts, JobFacts
+from deploy.api.training_status import training_status
 from deploy.api.trainingshapes import TrainingState
 from events.types.training import (
     Ending,

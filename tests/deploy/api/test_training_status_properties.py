@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.api.training_status import TABLE, JobFacts, training_status
+from deploy.api.training_facts import JobFacts
+from deploy.api.training_status import TABLE, training_status
 from deploy.api.trainingshapes import TrainingState
 from events.types.training import (
     CheckpointStatus,
