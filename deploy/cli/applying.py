@@ -46,7 +46,7 @@ DURATION = _Duration()
 ))  # fmt: skip
 @click.option("-f", "--file", "files", multiple=True, required=True, metavar="FILE", help="File, folder, or - .")
 @click.option("--dry-run", is_flag=True, help="Say what would happen; change nothing.")
-@click.option("--wait", is_flag=True, help="Wait until the models have settled: ready, or at zero.")
+@click.option("--wait", is_flag=True, help="Wait until models are ready or at zero, and jobs run.")
 @click.option("--timeout", type=DURATION, default="10m", show_default=True, help="Longest wait.")
 @output("text", "json")
 @talking
@@ -60,11 +60,10 @@ def apply(  # noqa: PLR0913 - one parameter an option
     else:
         for item in result["items"]:
             say(applied(item, dry_run=dry_run))
-    models = [item["metadata"]["name"] for item in result["items"] if item["kind"] == "Model"]
-    if wait and models and not dry_run:
+    if wait and not dry_run:
         from deploy.cli.waiting import wait_until_settled  # noqa: PLC0415 - only with --wait
 
-        wait_until_settled(connection, models, timeout)
+        wait_until_settled(connection, result["items"], timeout)
 
 
 def declare(connection: Connection, files: Sequence[str], *, dry_run: bool) -> dict[str, Any]:

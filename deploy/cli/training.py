@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from deploy.cli.applying import applied, delete_all, send_documents
+from deploy.cli.applying import DURATION, applied, delete_all, send_documents
 from deploy.cli.commands import Lazy, LazyGroup, command
 from deploy.cli.connection import Connection, Question, segment
 from deploy.cli.failing import Refused
@@ -38,13 +38,18 @@ def train() -> None:
 @command("submit", (
     "relume train submit -f train.yaml",
     "relume train submit -f jobs/ --dry-run # say what would happen",
+    "relume train submit -f train.yaml --wait --timeout 1h",
     "sed s/tune/tune-2/ train.yaml | relume train submit -f -",
 ))  # fmt: skip
 @click.option("-f", "--file", "files", multiple=True, required=True, metavar="FILE", help="File, folder, or - .")
 @click.option("--dry-run", is_flag=True, help="Say what would happen; change nothing.")
+@click.option("--wait", is_flag=True, help="Wait until the jobs run, or have finished.")
+@click.option("--timeout", type=DURATION, default="10m", show_default=True, help="Longest wait.")
 @output("text", "json")
 @talking
-def submit(connection: Connection, files: Sequence[str], output: str, *, dry_run: bool) -> None:
+def submit(  # noqa: PLR0913 - one parameter an option
+    connection: Connection, files: Sequence[str], output: str, timeout: float, *, dry_run: bool, wait: bool
+) -> None:
     """Declare training jobs: all documents of all files, or none. Submitting the same again changes nothing."""
     from deploy.cli.checking import read_files  # noqa: PLC0415 - reading files takes pydantic
     from deploy.spec.training import TrainingJob  # noqa: PLC0415 - as above
@@ -58,8 +63,16 @@ def submit(connection: Connection, files: Sequence[str], output: str, *, dry_run
     result = send_documents(connection, documents, dry_run=dry_run)
     if output == "json":
         show_json(result)
-        return
-    for item in result["items"]:
+    else:
+        _say_submitted(result["items"], dry_run=dry_run)
+    if wait and not dry_run:
+        from deploy.cli.waiting import wait_until_settled  # noqa: PLC0415 - only with --wait
+
+        wait_until_settled(connection, result["items"], timeout)
+
+
+def _say_submitted(items: Sequence[dict[str, Any]], *, dry_run: bool) -> None:
+    for item in items:
         name = item["metadata"]["name"]
         say(applied(item, dry_run=dry_run))
         if item["action"] == "created" and not dry_run:

@@ -1,9 +1,9 @@
-"""`relume apply --wait`: progress bars of starts, phase by phase, until the models have settled."""
+"""`--wait`: progress bars of starts, phase by phase, until models and training jobs have settled."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
@@ -21,28 +21,47 @@ LOOK_EVERY: Final = 0.25
 """Seconds between two looks: for eyes; nothing is decided on it."""
 
 Status = dict[str, Any]
+Item = Mapping[str, Any]
 Show = Callable[[str, Status], None]
 
 
-def wait_until_settled(connection: Connection, names: Sequence[str], timeout: float) -> None:
-    """Return when each model is ready with its least replicas, or at zero where it may be; Refused when one fails."""
-    waiting = list(dict.fromkeys(names))
+PATHS: Final = {"Model": "models", "TrainingJob": "training"}
+"""Where things of each kind are asked for."""
+
+DESCRIBED: Final = {"Model": "relume describe model", "TrainingJob": "relume train describe"}
+
+JOBS_SETTLED: Final = frozenset({"Running", "Finished", "Paused", "Cancelled"})
+
+
+def wait_until_settled(connection: Connection, applied: Sequence[Item], timeout: float) -> None:
+    """Return when each model is ready with its least replicas, or at zero where it may be, and each training job runs,
+    has finished, or was paused; Refused when one fails. `applied`: answers about documents, with kind and metadata."""
+    waiting = list(dict.fromkeys((one["kind"], one["metadata"]["name"]) for one in applied))
     clock = SystemClock()
     end = clock.now() + timeout
     with _display() as show:
         while waiting:
-            for name in list(waiting):
-                item = connection.get(f"/v1alpha1/models/{segment(name)}")
+            for kind, name in list(waiting):
+                item = connection.get(f"/v1alpha1/{PATHS[kind]}/{segment(name)}")
                 show(name, item["status"])
-                if settled(item):
-                    waiting.remove(name)
+                if settled(item) if kind == "Model" else job_settled(item):
+                    waiting.remove((kind, name))
             if waiting and clock.now() >= end:
                 raise Refused(
-                    f"not settled within {seconds(timeout)}: {', '.join(waiting)}",
-                    remedy=f"relume describe model {waiting[0]}",
+                    f"not settled within {seconds(timeout)}: {', '.join(name for _, name in waiting)}",
+                    remedy=f"{DESCRIBED[waiting[0][0]]} {waiting[0][1]}",
                 )
             if waiting:
                 time.sleep(LOOK_EVERY)
+
+
+def job_settled(item: dict[str, Any]) -> bool:
+    """Whether there is nothing to wait for. Refused when the job failed for good."""
+    status, name = item["status"], item["metadata"]["name"]
+    if status["state"] == "Failed":
+        raise Refused(f"training job {name} failed: {status['message'] or status['reason']}",
+                      remedy=f"relume train logs {name}")  # fmt: skip
+    return status["state"] in JOBS_SETTLED
 
 
 def settled(item: dict[str, Any]) -> bool:
@@ -63,6 +82,8 @@ def progress_of(status: Status, now: datetime) -> tuple[float | None, str]:
 
     What a start takes is known from the last one of the model.
     """
+    if "readyMembers" in status:  # a training job's: nobody knows how long it waits for GPUs
+        return (1.0 if status["state"] in JOBS_SETTLED else None), status["message"] or status["state"]
     if status["state"] in {"Ready", "Zero"}:
         return 1.0, f"{status['state']}, {status['readyReplicas']} ready"
     start = status.get("lastStart")

@@ -75,6 +75,20 @@ def test_apply_and_validate_take_both_kinds(live: LiveAdmin, relume: Relume) -> 
     assert (checked["models"], checked["training"]) == (["echo"], ["tune"])
 
 
+def test_waiting_until_a_job_runs(live: LiveAdmin, relume: Relume, tune: str) -> None:
+    """--wait returns once it runs; it tells what it waits for when the time is over, and a job that gave up is a no."""
+    ran = relume("train", "submit", "-f", tune, "--wait", "--timeout", "1ms", live=live)
+    assert ran.code == 1
+    assert "not settled within 1ms: tune\n  try: relume train describe tune" in ran.err
+    uid = newest(live).uid
+    live.do(live.admin.say(granted(uid=uid), observed(uid=uid)))
+    assert relume("apply", "-f", tune, "--wait", live=live).code == 0
+    live.do(live.admin.say(ended(Ending.FAILED, uid=uid, failures=5, message="exit code 1")))
+    ran = relume("train", "submit", "-f", tune, "--wait", live=live)
+    assert ran.code == 1
+    assert "training job tune failed: it failed 5 times in a row: exit code 1" in ran.err
+
+
 def test_ls_and_get_show_the_same_table(live: LiveAdmin, relume: Relume) -> None:
     """State, members, run, step, what was saved; wide adds restarts, failures, GPUs."""
     running(live)
