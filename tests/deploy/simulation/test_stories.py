@@ -1,0 +1,173 @@
+"""Stories of load, told to ours and to the others on the same simulated cluster: what each does, and where ours is
+better. Where it is not, docs/how-to/simulate.md says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from deploy.simulation.request_policies import read_typed
+from deploy.simulation.request_replay import Figures, Outcome, Task
+from deploy.simulation.requests import RequestTrace, Rows
+from deploy.simulation.setting import Service, Setting, Silence, Slowness
+
+SETTING = Setting(service=Service(crowding=0.0))
+"""Sixteen slots, thirty seconds to start, five to the first token."""
+
+
+@dataclass(frozen=True)
+class Steady:
+    """So many requests a second between two times, each of so many seconds."""
+
+    rate: float
+    begin: float
+    end: float
+    seconds: float
+    model: str = "m"
+
+
+def steady(*parts: Steady) -> Rows:
+    """All of them."""
+    rows = Rows.empty()
+    for one in parts:
+        for at in range(round((one.end - one.begin) * one.rate)):
+            rows.add(one.begin + at / one.rate, one.model, (0, 0), one.seconds)
+    return rows
+
+
+def tell(policy: str, trace: RequestTrace, setting: Setting = SETTING) -> Outcome:
+    """What a policy does."""
+    return Task(trace, read_typed(policy), setting).run()
+
+
+def reached(outcome: Outcome, replicas: int) -> float:
+    """When so many were first wished for."""
+    return next((wish.at for wish in outcome.wishes if wish.replicas >= replicas), float("inf"))
+
+
+def test_a_step_from_nothing_to_a_thousand() -> None:
+    """A thousand at once on one warm replica, and as many go on: ours asks for what they need within two seconds; KEDA
+    doubles each 15 s, and KubeAI's mean takes minutes."""
+    rows = steady(Steady(100.0, 70.0, 130.0, 10.0))
+    rows.add(0.0, "m", (0, 0), 10.0)
+    for _ in range(1000):
+        rows.add(60.0, "m", (0, 0), 10.0)
+    trace = rows.trace()
+    wide = replace(SETTING, max_replicas=100)
+    ours, keda, kubeai = (tell(policy, trace, wide) for policy in ("relume", "keda", "concurrency"))
+    assert reached(ours, 40) <= 60.1
+    assert reached(ours, 61) <= 62.1
+    assert reached(keda, 61) >= 110.0
+    assert reached(kubeai, 61) >= 150.0
+    assert ours.figures.gpu_seconds < 0.7 * keda.figures.gpu_seconds
+    assert ours.figures.held_p50 < 0.4 * keda.figures.held_p50
+    falls = [
+        wish.at for before, wish in zip(ours.wishes, ours.wishes[1:], strict=False) if wish.replicas < before.replicas
+    ]
+    assert min(falls) > 130.0
+
+
+def test_a_spike_of_a_second_is_not_worth_starts_that_come_too_late() -> None:
+    """A warm replica ends 120 short requests in four seconds, before any other could help: ours starts at most one."""
+    rows = steady(Steady(2.0, 0.0, 600.0, 0.5))
+    for at in range(120):
+        rows.add(300.0 + at / 120, "m", (0, 0), 0.5)
+    trace = rows.trace()
+    counts = {
+        policy: sum(1 for wish in tell(policy, trace).wishes if 299 <= wish.at <= 330 and wish.replicas > 1)
+        for policy in ("relume", "kpa")
+    }
+    assert counts["relume"] <= 1 < counts["kpa"]
+
+
+def test_a_slow_ramp_is_followed_before_it_hurts() -> None:
+    """From none to twenty a second in half an hour: after the first start nobody waits."""
+    rows, at = Rows.empty(), 0.0
+    while at < 1800.0:
+        rows.add(at, "m", (0, 0), 4.0)
+        at += 1.0 / (0.2 + 20.0 * at / 1800.0)
+    ours = tell("relume", rows.trace())
+    assert ours.figures.within_slo >= 0.999
+    assert tell("concurrency", rows.trace()).figures.within_slo < 0.9
+    rising = [wish.replicas for wish in ours.wishes if 100.0 < wish.at < 1800.0]
+    assert rising == sorted(rising)
+
+
+def test_a_sawtooth_at_the_period_of_the_keep_alive() -> None:
+    """Bursts each 310 s are the worst for a fixed keep-alive of 300: it pays for all of it, and half of the bursts meet
+    nothing. A price of a cold start has fewer cold starts for two fifths of the GPU-seconds."""
+    rows = Rows.empty()
+    for burst in range(20):
+        for at in range(8):
+            rows.add(burst * 310.0 + at * 0.2, "m", (0, 0), 1.0)
+    fixed, ours = tell("keepalive(5m)", rows.trace()), tell("relume:coldStartCost=10m", rows.trace())
+    assert fixed.figures.activations == 10
+    assert ours.figures.activations <= 7
+    assert ours.figures.gpu_seconds <= 0.4 * fixed.figures.gpu_seconds
+    assert ours.figures.within_slo >= fixed.figures.within_slo + 0.3
+
+
+def test_an_engine_that_gets_slower() -> None:
+    """Three times as slow for ten minutes: more replicas within one start and a window, fewer after, no flapping."""
+    trace = steady(Steady(6.0, 0.0, 1800.0, 2.0)).trace()
+    setting = replace(SETTING, slowness=(Slowness(600.0, 3.0), Slowness(1200.0, 1.0)))
+    ours = tell("relume", trace, setting)
+    standing = {at: _standing(ours, at) for at in (590.0, 700.0, 1190.0, 1790.0)}
+    assert standing[590.0] <= 2
+    assert standing[700.0] >= 3
+    assert standing[1190.0] >= 3
+    assert standing[1790.0] <= 2
+    assert ours.figures.flaps == 0
+    assert ours.figures.within_slo >= 0.97
+
+
+@pytest.mark.parametrize("policy", ["relume", "kpa", "keda", "hpa", "keepalive(5m)", "concurrency"])
+def test_a_source_that_dies_takes_nothing_away(policy: str) -> None:
+    """A minute without a word from the gateway: what is unknown is not zero, whatever decides."""
+    trace = steady(Steady(10.0, 0.0, 900.0, 4.0)).trace()
+    told = tell(policy, trace, replace(SETTING, silences=(Silence(600.0, 660.0),)))
+    before = _standing(told, 603.5)
+    assert before >= 1
+    during = [wish.replicas for wish in told.wishes if 603.5 < wish.at < 660.0]
+    assert all(replicas >= before for replicas in during)
+
+
+@pytest.mark.parametrize("first", ["a", "b"])
+def test_two_models_and_one_gpu(first: str) -> None:
+    """While both ask, who is there stays: no flapping. When the third goes, the higher priority of those that wait
+    comes first, whatever its name."""
+    others = [Steady(1.0, 50.0, 700.0, 1.0, model) for model in ("a", "b")]
+    rows = steady(Steady(1.0, 0.0, 100.0, 1.0, "warm"), *others)
+    setting = replace(SETTING, gpus=1, max_wait=2000.0, priorities=((first, 200),))
+    told = tell("relume:keepAlive=1m", rows.trace(), setting)
+    assert told.figures.starts == 3
+    assert told.figures.gpu_seconds <= told.seconds
+    assert told.figures.refused == 0
+    assert _mean_wait(rows.trace(), setting, first) < _mean_wait(rows.trace(), setting, "b" if first == "a" else "a")
+
+
+def _standing(outcome: Outcome, at: float) -> int:
+    """The wish at a time."""
+    return next((wish.replicas for wish in reversed(outcome.wishes) if wish.at <= at), 0)
+
+
+def _mean_wait(trace: RequestTrace, setting: Setting, model: str) -> float:
+    """Seconds that requests to one model are held, on average."""
+    from deploy.simulation.running import Simulation  # noqa: PLC0415 - beside its only use
+
+    priorities = dict(setting.priorities)
+    typed = read_typed("relume:keepAlive=1m")
+    run = Simulation(
+        trace, {name: typed.resolve(setting, priorities.get(name, 100)) for name in trace.names}, setting
+    ).run()
+    index = trace.names.index(model)
+    held = [one for one, which in zip(run.held, trace.model, strict=True) if which == index]
+    return sum(held) / len(held)
+
+
+def test_the_figures_are_those_of_one_run() -> None:
+    """What a story asserts is the same each time."""
+    trace = steady(Steady(3.0, 0.0, 60.0, 2.0)).trace()
+    one: Figures = tell("relume", trace).figures
+    assert one == tell("relume", trace).figures
