@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ from deploy.local.stale import StaleProcessesRemain, kill_marked
 logger = logging.getLogger(__name__)
 
 SHIM: Final = str(Path(__file__).with_name("shim.py"))
+_EXIT: Final = re.compile(r"(exit|signal) (\d{1,3})\n")
 FIRST_WORD: Final = 20.0
 """Seconds in which the shim must have said whether the engine runs: it takes 20 ms, a busy machine some more."""
 
@@ -166,15 +168,13 @@ class ReplicaProcess:
 
     async def _follow(self) -> None:
         """Hear the shim to its end; if it ended without `gone`, clear up in its place."""
-        assert self._shim.stdout is not None
         clean = False
-        async for line in self._shim.stdout:
-            word, _, rest = line.decode().strip().partition(" ")
-            if word == "gone":
-                clean = True
-            elif word in ("exit", "signal") and not self._exit.done():
-                number = int(rest)
-                self._exit.set_result(Exit(code=number) if word == "exit" else Exit(signal=number))
+        with contextlib.suppress(ConnectionError):  # an adopted shim that ends before it has read all that we said
+            clean = await self._hear()
+        if not self._exit.done() and self._order.word is not None:
+            word = await asyncio.to_thread(read_word, self._order.word)
+            if word is not None:
+                self._exit.set_result(word)
         if not clean:
             self._signal_group()
         await self._shim.wait()
@@ -185,6 +185,17 @@ class ReplicaProcess:
         if self._shim.stdin is not None:
             self._shim.stdin.close()
 
+    async def _hear(self) -> bool:
+        """What the shim reports; whether its last word is that nothing is left."""
+        assert self._shim.stdout is not None
+        clean = False
+        async for line in self._shim.stdout:
+            if line == b"gone\n":
+                clean = True
+            elif (exit_ := parse_exit(line.decode())) is not None and not self._exit.done():
+                self._exit.set_result(exit_)
+        return clean
+
     async def _sweep(self) -> None:
         """Kill what carries this replica's marks, until there is none."""
         while True:
@@ -194,6 +205,23 @@ class ReplicaProcess:
                 logger.error("replica keeps its resources: %s", remain)  # noqa: TRY400 - its words say it all
             else:
                 return
+
+
+def parse_exit(line: str) -> Exit | None:
+    """The end of an engine as a shim tells it: ``exit CODE`` or ``signal NUMBER``, and a line's end."""
+    said = _EXIT.fullmatch(line)
+    if said is None:
+        return None
+    number = int(said[2])
+    return Exit(code=number) if said[1] == "exit" else Exit(signal=number)
+
+
+def read_word(path: Path) -> Exit | None:
+    """What a shim left there (`Order.word`); None when it did not. Blocking."""
+    try:
+        return parse_exit(path.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return None
 
 
 async def start_process(order: Order) -> ReplicaProcess:

@@ -11,6 +11,7 @@ from deploy.local.cluster import LocalCluster
 from deploy.local.folder import DataFolder, open_folder
 from deploy.local.settings import LocalSettings
 from events.adapters.memory import MemoryEventLog
+from events.adapters.opened import OpenedLog
 from events.clock import SystemClock
 from events.envelope import AnyEnvelope
 from events.log import Query
@@ -43,9 +44,9 @@ NOTHING = Resources()
 class Stage:
     """The cluster under test and its surroundings."""
 
-    def __init__(self, folder: Path, settings: LocalSettings = FAST) -> None:
+    def __init__(self, folder: Path, settings: LocalSettings = FAST, log: OpenedLog | None = None) -> None:
         self.clock = SystemClock()
-        self.log = MemoryEventLog(self.clock)
+        self.log: OpenedLog = MemoryEventLog(self.clock) if log is None else log
         self.writer = EventWriter("relume/test", self.clock)
         self.folder: DataFolder = open_folder(folder)
         self.cluster = LocalCluster(

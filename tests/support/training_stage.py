@@ -8,6 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from deploy.local.cluster import LocalCluster
+from deploy.local.process import ReplicaProcess
+from deploy.local.settings import LocalSettings
+from events.adapters.opened import OpenedLog
 from events.log import Query
 from events.names import Topic, member_name
 from events.types.grants import Placement
@@ -23,6 +27,7 @@ from events.types.training import (
     TrainingObserved,
 )
 from events.units import Seconds
+from events.writer import EventWriter
 from tests.support.local_cluster import FAST, PATIENCE, Stage
 
 TRAINER = str(Path(__file__).with_name("fake_trainer.py"))
@@ -70,6 +75,11 @@ def granted(
 class TrainingStage(Stage):
     """The cluster under test, and its training jobs."""
 
+    def __init__(self, folder: Path, settings: LocalSettings = QUICK, log: OpenedLog | None = None) -> None:
+        super().__init__(folder, settings, log)
+        self._settings = settings
+        self._dead: list[ReplicaProcess] = []
+
     async def declare_job(self, spec: dict[str, object], **rest: object) -> None:
         """Declare a job; revision and generation 1, uid u1 unless given."""
         fields = {"job": JOB, "uid": "u1", "revision": 1, "generation": 1, **rest}
@@ -101,9 +111,49 @@ class TrainingStage(Stage):
         """Wait until it has said something."""
         return await self.until_job(lambda state: state.run == run and state.reports)
 
+    async def trained(self) -> None:
+        """Wait until rank 0 has trained a step: it has done what it does before."""
+        steps = self.folder.training / "jobs" / JOB / "u1" / "work" / "steps-0.txt"
+        for _ in range(int(PATIENCE / 0.02)):
+            if steps.exists():
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError("it did not train")
+
     async def empty(self, run: int = 1) -> TrainingObserved:
         """Wait until it has ended and its cards were seen empty."""
         return await self.until_job(lambda state: state.run == run and state.empty_at is not None)
+
+    async def die(self) -> None:
+        """As if relume were killed: nothing of it acts any more, and its pipes close. Then start the next cluster."""
+        dead = self.cluster
+        members = [member for run in dead._training._jobs.runs() for member in run.gang.members]
+        tasks = list(dead._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for member in members:
+            process = member.process
+            if process is not None and process._shim.stdin is not None:
+                process._following.cancel()
+                process._shim.stdin.close()
+                self._dead.append(process)  # asyncio kills a child that it forgets
+        await dead._training.close()
+        await dead._prober.close()
+        writer = EventWriter("relume/cluster/local", self.clock)
+        self.cluster = LocalCluster(self.log, writer, self.clock, self.folder, self._settings)
+
+    async def revive(self) -> None:
+        """The next relume."""
+        await self.die()
+        await self.cluster.start()
+
+    async def close(self) -> None:
+        """See `Stage.close`; the shims of clusters that died are asyncio's children too."""
+        await super().close()
+        async with asyncio.timeout(PATIENCE):
+            for process in self._dead:
+                await process._shim.wait()
 
     async def news(self) -> list[object]:
         """All that was told of checkpoints."""

@@ -7,7 +7,6 @@ of how it ended, or is gone without a trace, which ends the gang as any death of
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,7 +16,7 @@ from deploy.local.adopting import knock
 from deploy.local.environment import MARK_DATA, MARK_REPLICA
 from deploy.local.folder import DataFolder
 from deploy.local.logs import log_path
-from deploy.local.process import Exit, Order
+from deploy.local.process import Exit, Order, read_word
 from deploy.local.training.ending import End, signals_of
 from deploy.local.training.folders import RunFolder, logs_of, mark_of, run_folder
 from deploy.local.training.gang import Member
@@ -27,8 +26,6 @@ from events.log import EventLog, Query
 from events.names import Topic
 from events.types.grants import Placement
 from events.types.training import MemberGrant, MemberStatus, RunState, Stop, TrainingObserved
-
-_WORD = re.compile(r"(exit|signal) (\d{1,3})\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +71,12 @@ async def _member(folder: DataFolder, files: RunFolder, observed: TrainingObserv
     if await asyncio.to_thread(door.exists):
         env = {MARK_REPLICA: mark_of(observed.uid, observed.run, status.member), MARK_DATA: folder.mark}
         path = log_path(logs_of(folder), status.member)
-        adopted = await knock(door, Order(argv=("adopted",), env=env, log_path=path, header=""))
+        order = Order(argv=("adopted",), env=env, log_path=path, header="", word=files.word(rank))
+        adopted = await knock(door, order)
         if adopted is not None:
             member.process = adopted.process
             member.sent |= signals_of(Stop.TERMINATE if adopted.stopping else Stop.NOT)
-    exit_ = await asyncio.to_thread(_word, files, rank)
+    exit_ = await asyncio.to_thread(read_word, files.word(rank))
     if exit_ is not None or member.process is None:
         member.end = End(exit_ or Exit(), frozenset(member.sent))
     return member
@@ -87,18 +85,6 @@ async def _member(folder: DataFolder, files: RunFolder, observed: TrainingObserv
 def _grant(status: MemberStatus) -> MemberGrant:
     placement = Placement(node=status.node, gpus=status.gpus)
     return MemberGrant(member=status.member, placement=placement, resources=status.resources)
-
-
-def _word(files: RunFolder, rank: int) -> Exit | None:
-    """How a member ended, if it left word. Blocking."""
-    try:
-        said = _WORD.fullmatch(files.word(rank).read_text())
-    except (OSError, UnicodeDecodeError):
-        return None
-    if said is None:
-        return None
-    number = int(said[2])
-    return Exit(code=number) if said[1] == "exit" else Exit(signal=number)
 
 
 def _address(first: Member) -> Address | None:

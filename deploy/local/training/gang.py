@@ -128,7 +128,8 @@ class Gang:
             exit_ = await member.process.wait_exit()
             if member.end is None:
                 self._ended(member, exit_)
-            member.process.kill()  # what it left behind has no purpose
+            if self.stop is not Stop.NOT:  # what it left behind has no purpose, and its grace goes on otherwise
+                member.process.kill()
             await member.process.wait_gone()
         member.left = True
 
