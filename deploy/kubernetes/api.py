@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -30,6 +31,10 @@ SILENT_FOR: Final = Seconds(100.0)
 """A watch that says nothing for so long is taken to be dead: the server sends bookmarks once a minute."""
 
 Query = Mapping[str, str]
+Refresh = Callable[[], Coroutine[Any, Any, None]]
+"""Keeps a token fresh that a kubeconfig's plug-in gives; returns at once for other kinds of credentials."""
+
+logger = logging.getLogger(__name__)
 
 
 class KubernetesMissing(Exception):
@@ -61,12 +66,16 @@ class VersionGone(Exception):
 class KubeApi:
     """One API server, as one user. Used on one event loop; close it. `calls` counts, by verb."""
 
-    def __init__(self, client: ApiClient) -> None:
+    def __init__(self, client: ApiClient, refresh: Refresh | None = None) -> None:
         self._client = client
+        self._refreshing = None if refresh is None else asyncio.create_task(_refresh(refresh), name="kubernetes-token")
         self.calls: dict[str, int] = {}
 
     async def close(self) -> None:
         """Close its connections."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.gather(self._refreshing, return_exceptions=True)
         await self._client.close()  # type: ignore[no-untyped-call]  # published half typed
 
     async def get(self, path: str, query: Query | None = None) -> Json:
@@ -158,23 +167,42 @@ async def connect(kubeconfig: Path | None, context: str = "") -> KubeApi:
         raise KubernetesMissing("relume speaks to Kubernetes with its client; install relume[kubernetes]") from error
     configuration = client.Configuration()
     try:
-        await _configure(config, configuration, kubeconfig, context)
+        loader = await _configure(config, configuration, kubeconfig, context)
     except (config.ConfigException, OSError, ValueError) as error:
         where = f"the kubeconfig {kubeconfig}" if kubeconfig else "a kubeconfig or the account of a pod"
         raise KubernetesMissing(f"no cluster is known by {where}: {error}; give --kubeconfig FILE") from error
-    return KubeApi(client.ApiClient(configuration))
+    refresh: Any = config.refresh_token
+    made = client.ApiClient(configuration)
+    return KubeApi(made, None if loader is None else lambda: refresh(loader, configuration))
 
 
-async def _configure(config: Any, configuration: Configuration, kubeconfig: Path | None, context: str) -> None:
+async def _configure(config: Any, configuration: Configuration, kubeconfig: Path | None, context: str) -> object | None:
+    """What keeps the credentials of a kubeconfig; None for those of a pod, which the client reads anew by itself."""
     if kubeconfig is None:
         try:
             config.load_incluster_config(client_configuration=configuration)
         except config.ConfigException:
-            await config.load_kube_config(context=context or None, client_configuration=configuration)
-        return
-    await config.load_kube_config(
+            loader: object = await config.load_kube_config(
+                context=context or None, client_configuration=configuration, persist_config=False
+            )
+            return loader
+        return None
+    found: object = await config.load_kube_config(
         config_file=str(kubeconfig), context=context or None, client_configuration=configuration, persist_config=False
     )
+    return found
+
+
+async def _refresh(refresh: Refresh) -> None:
+    """Go on refreshing whatever the plug-in does: the token that is there serves until it runs out."""
+    while True:
+        try:
+            await refresh()
+        except Exception as error:  # noqa: BLE001 - a program of the user's failed; calls tell when it matters
+            logger.warning("the token of the kubeconfig was not renewed: %s", error)
+            await asyncio.sleep(10)
+        else:
+            return  # there is nothing to renew
 
 
 def _event(line: bytes) -> Json:
@@ -196,7 +224,8 @@ def _refusal(answer: aiohttp.ClientResponse, raw: bytes) -> Exception:
     message, reason = str(status.get("message", "")), str(status.get("reason", ""))
     if answer.status == HTTPStatus.GONE:
         return VersionGone(message)
-    if answer.status == HTTPStatus.TOO_MANY_REQUESTS or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+    later = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.UNAUTHORIZED)  # a token that ran out is renewed
+    if answer.status in later or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         after = answer.headers.get("Retry-After", "")
         return ApiUnavailable(f"{answer.status} {reason} {message}", Seconds(float(after)) if after.isdigit() else None)
     return ApiError(answer.status, reason, message)

@@ -11,10 +11,9 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from deploy.kubernetes.api import ApiError, ApiUnavailable, pause
+from deploy.kubernetes.own_pod import delete_pod
 from deploy.kubernetes.reconciler import SERVED, Left, Reconciler
 from deploy.kubernetes.replica import PodReplica
-from deploy.kubernetes.resources import PODS
 from deploy.kubernetes.shaping import read_grant
 from deploy.kubernetes.tools import Tools
 from deploy.kubernetes.views import (
@@ -115,20 +114,8 @@ class Leftovers:
             self._spawn(self._insist(pod))
 
     async def _insist(self, pod: PodView) -> None:
-        tries = 0
         try:
-            while True:
-                await self._tools.lease.hold()
-                try:
-                    await self._tools.api.delete(PODS.path(pod.namespace, pod.name), uid=pod.uid)
-                except ApiUnavailable as error:
-                    await pause(tries, error.after)
-                    tries += 1
-                except ApiError as error:
-                    logger.warning("pod %s cannot be deleted: %s", pod.name, error)
-                    return
-                else:
-                    return
+            await delete_pod(self._tools, pod.namespace, pod.name, pod.uid)
         finally:
             self._deleting.discard(pod.uid)
 

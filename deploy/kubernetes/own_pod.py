@@ -24,6 +24,23 @@ LOOK_AGAIN: Final = Seconds(1.0)
 """Between two looks at whether the node of a pod that does not go is lost."""
 
 
+async def delete_pod(tools: Tools, namespace: str, name: str, uid: str) -> None:
+    """Ask for a pod's end until the API server has taken it: also while it is away, and while it refuses, since
+    permissions that were taken away come back."""
+    tries = 0
+    while True:
+        await tools.lease.hold()
+        try:
+            await tools.api.delete(PODS.path(namespace, name), uid=uid)
+        except (ApiUnavailable, ApiError) as error:
+            level = logging.WARNING if isinstance(error, ApiError) else logging.DEBUG
+            logger.log(level, "pod %s cannot be deleted now: %s", name, error)
+            await pause(tries, error.after if isinstance(error, ApiUnavailable) else None)
+            tries += 1
+        else:
+            return
+
+
 class OwnPod:
     """The source of a replica's pod. `order` makes what it is made of: ValueError says what is wrong with it."""
 
@@ -78,10 +95,7 @@ class OwnPod:
             raise StartFailed(PodReason.REFUSED, str(error)) from error
 
     async def _delete(self) -> None:
-        try:
-            await self._insist(lambda: self._tools.api.delete(self._path, uid=self._uid))
-        except ApiError as error:
-            logger.error("pod %s cannot be deleted: %s", self._name, error)  # noqa: TRY400 - its words say it all
+        await delete_pod(self._tools, self._namespace, self._name, self._uid)
 
     async def _insist(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Call until the API server answers, as long as we may write to the cluster."""

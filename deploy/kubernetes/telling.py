@@ -124,7 +124,9 @@ class Teller:
         now = self._clock.now()
         problem, generation = accepted.problem, accepted.generation
         wanted = [("Accepted", "False" if problem else "True", "Refused" if problem else "Declared", problem)]
-        status: dict[str, Any] = {"observedGeneration": generation, "selector": f"{LABEL_MODEL}={name}"}
+        status: dict[str, Any] = {"observedGeneration": generation}
+        if "scaleTargetRef" not in found["spec"]:
+            status["selector"] = f"{LABEL_MODEL}={name}"
         if said is not None:
             override = said.override
             status |= {

@@ -100,6 +100,33 @@ async def test_a_relume_that_was_killed_goes_on_with_its_pods(plane: ControlPlan
         assert uids(await here.pods()) < before
 
 
+async def test_a_replica_finishes_what_it_runs_before_its_pod_goes(plane: ControlPlane, tmp_path: Path) -> None:
+    """Streams of a replica that is not wanted any more are answered to their end; then its pod goes."""
+    slow = "startTime: 100ms, timeToFirstToken: 10ms, interTokenLatency: 20ms, cancels: always"
+    many = WARM | {"options": slow}
+    async with world(plane, tmp_path) as here:
+        await here.relume.start()
+        await here.apply(pod_model(**many))
+        await ready(here, 2)
+        streams = [asyncio.create_task(here.chat(max_tokens=200, stream=True)) for _ in range(8)]  # 4 s, all slots
+
+        async def busy() -> bool:
+            return (await here.status())["runningRequests"] == 8
+
+        await here.until("all slots are busy", busy)
+        await here.apply(pod_model(**many | {"minReplicas": 1, "maxReplicas": 1}))
+
+        async def draining() -> bool:
+            return (await here.status())["drainingReplicas"] == 1
+
+        await here.until("one drains", draining)
+        assert not any(one.done() for one in streams)
+        for answer in await asyncio.gather(*streams):
+            assert answer.status == 200
+            assert (await answer.text()).rstrip().endswith("data: [DONE]")
+        await ready(here, 1)
+
+
 async def test_a_relume_that_ends_in_order_leaves_its_pods(plane: ControlPlane, tmp_path: Path) -> None:
     """SIGTERM ends relume and no pod; the Lease is free at once, so the next one need not wait for it."""
     async with world(plane, tmp_path) as here:

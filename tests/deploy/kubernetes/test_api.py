@@ -55,11 +55,12 @@ def status(code: int, reason: str, message: str = "why", **headers: str) -> web.
         (status(403, "Forbidden", "cannot list pods"), ApiError, "Forbidden: cannot list pods"),
         (status(422, "Invalid", "spec.slots: too many"), ApiError, "Invalid: spec.slots: too many"),
         (status(410, "Expired"), VersionGone, "why"),
+        (status(401, "Unauthorized"), ApiUnavailable, "Unauthorized"),
         (status(429, "TooManyRequests"), ApiUnavailable, "TooManyRequests"),
         (status(503, "ServiceUnavailable"), ApiUnavailable, "503"),
         (web.Response(status=502, text="<html>bad gateway</html>"), ApiUnavailable, "bad gateway"),
     ],
-    ids=["forbidden", "invalid", "gone", "throttled", "unavailable", "proxy"],
+    ids=["forbidden", "invalid", "gone", "token ran out", "throttled", "unavailable", "proxy"],
 )
 async def test_refusals_say_no_or_later(
     tmp_path: Path, answer: web.Response, raised: type[Exception], told: str
@@ -185,6 +186,37 @@ async def test_a_past_that_is_forgotten_is_told_in_the_stream(tmp_path: Path) ->
         async with server(tmp_path, streams(event(1), json.dumps(ended).encode() + b"\n")) as api:
             seen, error = await watched(api)
             assert (seen, type(error)) == (["1"], kind)
+
+
+async def test_a_token_of_a_plug_in_is_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Credentials that a program gives are asked for again while relume runs, also after the program failed once."""
+    from kubernetes.aio import config  # noqa: PLC0415 - an extra
+
+    asked = asyncio.Event()
+    failed = asyncio.Event()
+
+    async def refresh(loader: Any, configuration: Any) -> None:
+        del loader, configuration
+        if not failed.is_set():
+            failed.set()
+            raise OSError("the program is away")
+        asked.set()
+
+    async def at_once(seconds: float) -> None:
+        del seconds
+
+    monkeypatch.setattr(config, "refresh_token", refresh)
+
+    async def handler(_: web.Request) -> web.Response:
+        return web.json_response({})
+
+    real = asyncio.sleep
+    async with server(tmp_path, handler) as api:
+        monkeypatch.setattr(calling.asyncio, "sleep", at_once)
+        async with asyncio.timeout(5):
+            await asked.wait()
+        monkeypatch.setattr(calling.asyncio, "sleep", real)
+        assert await api.get("/api/v1/pods") == {}
 
 
 async def test_without_a_cluster_it_is_said_what_to_give(tmp_path: Path) -> None:
