@@ -147,6 +147,8 @@ def _stepped(story: Story, report: Report, at: Instant) -> Story:
 
 def _resumed(story: Story, step: int, at: Instant) -> Story:
     """It began there. A newer checkpoint that it did not take is none: work since this one would be lost again."""
+    if story.resumed_step is not None:  # read again: it has saved since
+        return story
     known = story.checkpoint
     if known is not None and known.step > step:
         known = CheckpointStatus(step=step, at=at) if step else None
