@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, StringConstraints, ValidationError, 
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from autoscaler.policy_spec import OWN_PATTERN
-from autoscaler.policy_spec import POLICIES as POLICIES  # who checks declarations elsewhere has them from here
+from autoscaler.policy_spec import POLICIES as POLICIES  # noqa: PLC0414 - who checks declarations elsewhere has it from here
 from autoscaler.spec import ScalingSpec
 from coldstart.spec import ColdStartSpec, WeightsSpec
 from deploy.spec.document import MetadataSpec, broken_rule
