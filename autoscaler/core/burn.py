@@ -21,6 +21,11 @@ SLOW: Final = 6.0
 ADDED: Final = 0.25
 """The part of what there is that is added at once: small, since latency may have another cause than too few. Chosen."""
 
+LOADED: Final = 0.5
+"""Nothing is added while less than this part of the ready replicas is needed over the stable window: then it is bursts
+or starts that are late, which `relume` sizes for by itself. (Without it a promise that bursts break cost 37 % more on
+Azure's code trace, and kept less.) Chosen."""
+
 ADDED_MOST: Final = 2.0
 """Never above so many times what demand needs: adding does not help an engine that is slow by itself. Chosen."""
 
@@ -57,7 +62,9 @@ def floor(snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> BurnFloor:
     ends = Instant(now + policy.stable_window)
     if have.starting:
         return BurnFloor(min(have.ready + have.starting, policy.max_replicas), ends)
-    needed = max(snapshot.demand.stable or 0.0, float(level)) / policy.target
+    needed = (snapshot.demand.stable or 0.0) / policy.target
+    if needed < LOADED * have.ready:
+        return BurnFloor()
     most = max(ceil(ADDED_MOST * needed), 1)
     asked = min(have.ready + max(1, ceil(ADDED * have.ready)), most, policy.max_replicas)
     return BurnFloor(asked, ends) if asked > policy.min_replicas else BurnFloor()

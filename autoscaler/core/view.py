@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
 
+from autoscaler.core.burning import Burning
 from autoscaler.core.floors import NO_FLOOR, Floors, start_within
 from autoscaler.core.gateways import World
 from autoscaler.core.model import Decision, Demand, Memory, Reason, Replicas, Snapshot
@@ -90,6 +91,7 @@ class ModelView:
 
     __slots__ = (
         "_ahead",
+        "_burning",
         "_estimate",
         "_floors",
         "_observed",
@@ -128,6 +130,7 @@ class ModelView:
         self._windows: Windows | None = None
         self._signals: Signals | None = None
         self._floors: Floors | None = None
+        self._burning: Burning | None = None
         self._observed = NOTHING
         self._estimate: StartEstimate | None = None
         self._start_seconds: Seconds | None = None
@@ -139,6 +142,7 @@ class ModelView:
         self.enough = 0.0
         if was is not None and was.uid != declared.uid:
             self._windows = self._signals = self._floors = self._estimate = self._start_seconds = None
+            self._burning = None
             self.wish, self.memory = None, NO_MEMORY
         if self._windows is not None:
             self._windows.resize(declared.policy.stable_window, declared.policy.panic_window, at)
@@ -153,6 +157,10 @@ class ModelView:
             self._ahead = (source, replace(window, held=Sketch(), first_byte=Sketch(), total=Sketch()), at)
             return False
         self._demand(declared).window(source, window, at, world)
+        if declared.policy.objectives:
+            if self._burning is None or self._burning.objectives != declared.policy.objectives:
+                self._burning = Burning(declared.policy.objectives)
+            self._burning.window(source, window, at)
         return self.pressed
 
     def request(self, request: str, at: Instant, *, arrived: bool) -> bool:
@@ -229,6 +237,7 @@ class ModelView:
     def inherit(self, other: ModelView) -> None:
         """Take the demand that another view of the same model has folded, since it knows more of the past."""
         self._windows, self._signals, self._floors = other._windows, other._signals, other._floors
+        self._burning = other._burning
         if self._floors is not None and self.declared is not None and self.wish is not None:
             self._floors.settle_until(self.wish.recorded_at, self.declared.policy.keep_alive)
 
@@ -259,6 +268,7 @@ class ModelView:
             history_read=world.followed_since is not None, followed_since=world.followed_since,
             deleted=declared.deleted,
             scheduled=scheduled.replicas, schedule_changes_at=scheduled.changes_at,
+            burn=self._burning.measure(now) if self._burning is not None and declared.policy.objectives else None,
         )  # fmt: skip
 
     def record_at(self, decision: Decision, now: Instant, every: Seconds) -> Instant | None:
