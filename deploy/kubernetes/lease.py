@@ -40,7 +40,11 @@ class Lease:
         self._seen: tuple[str, Instant] = ("", Instant(0.0))
         self._renewed_at: Instant | None = None
         self._renewed = asyncio.Event()
+        self._written: Json | None = None
+        """As we wrote it last: renewing begins from there, without reading it."""
         self._lost = ""
+        self._why = ""
+        """Why it could not be taken or renewed the last time."""
         self.transitions = 0
         """How often the Lease has changed hands: larger for each later holder."""
 
@@ -61,11 +65,11 @@ class Lease:
 
     async def acquire(self) -> None:
         """Return once the Lease is ours; until then this process stands by."""
-        told = False
+        told = None
         while not await self._try():
-            if not told:
-                logger.info("stands by for the lease %s", self._settings.lease)
-                told = True
+            if told != self._why:
+                told = self._why
+                logger.info("stands by for the lease %s: %s", self._settings.lease, self._why)
             await self._pause()
 
     async def run(self) -> None:
@@ -92,27 +96,33 @@ class Lease:
         """Take or renew it, if it can be; whether it is ours now."""
         began = self._clock.now()
         try:
-            found = await self._read()
+            found = self._written or await self._read()
             if found is None:
                 written = await self._api.create(LEASES.path(self._settings.namespace), self._wanted(None, began))
             elif self._is_free(found):
                 written = await self._api.replace(self._path, self._wanted(found, began))
             else:
-                if self._renewed_at is not None:
-                    self._lost = str(found["spec"].get("holderIdentity", "")) or "another"
-                    self._renewed.set()
-                return False
-        except ApiError as error:
-            if error.status != 409:  # another was faster
-                logger.warning("the lease %s cannot be written: %s", self._settings.lease, error)
+                return self._is_anothers(str(found["spec"].get("holderIdentity", "")))
+        except (ApiError, ApiUnavailable) as error:
+            if isinstance(error, ApiError) and self._written is not None:
+                self._written = None  # somebody changed it: look who
+                return await self._try()
+            if isinstance(error, ApiUnavailable) or error.status != 409:  # another was faster
+                self._why = str(error)
+                logger.log(logging.DEBUG if isinstance(error, ApiUnavailable) else logging.WARNING, "%s", error)
             return False
-        except ApiUnavailable as error:
-            logger.debug("the lease cannot be renewed now: %s", error)
-            return False
+        self._written = written
         self.transitions = int(written["spec"].get("leaseTransitions", 0))
         self._renewed_at = began  # what others count from is not earlier
         self._renewed.set()
         return True
+
+    def _is_anothers(self, holder: str) -> bool:
+        self._why = f"{holder} has it"
+        if self._renewed_at is not None:
+            self._lost = holder or "another"
+            self._renewed.set()
+        return False
 
     async def _read(self) -> Json | None:
         try:
@@ -129,8 +139,10 @@ class Lease:
         version, since = str(found["metadata"]["resourceVersion"]), self._clock.now()
         if self._seen[0] != version:
             self._seen = (version, since)
-        if holder in ("", self._settings.identity):
+        if holder == self._settings.identity:
             return True
+        if holder == "":  # given back, and not by us if we thought that we had it
+            return self._renewed_at is None
         duration = float(spec.get("leaseDurationSeconds", self._settings.lease_for))
         return self._renewed_at is None and since >= self._seen[1] + duration
 

@@ -154,7 +154,7 @@ async def test_two_relumes_on_one_namespace_do_not_both_act(plane: ControlPlane,
         try:
             await asyncio.sleep(3)  # in which a second one that acted would have made a pod of its own
             assert len(await here.pods()) == 1
-            assert "stands by for the lease" in other.log.read_text()
+            assert "stands by for the lease relume" in other.log.read_text()
             before = uids(await here.pods())
             assert await here.relume.stop() == 0
             here.relume = other

@@ -102,6 +102,24 @@ async def test_a_lease_that_another_took_ends_the_first_one() -> None:
     assert not first.held
 
 
+async def test_a_lease_that_another_had_meanwhile_is_lost() -> None:
+    """Who was stopped while another took it and gave it back has been deposed all the same."""
+    server, clock = OneObject(), SimulatedClock()
+    first, second = lease(server, clock, "a"), lease(server, clock, "b")
+    await first.acquire()
+    taking = asyncio.create_task(second.acquire())
+    await settle()
+    for _ in range(9):
+        await clock.advance(2.0)
+    await taking
+    await second.release()
+    running = asyncio.create_task(first.run())
+    await settle()
+    await clock.advance(2.0)
+    with pytest.raises(LeaseLost):
+        await asyncio.wait_for(running, 1)
+
+
 async def test_a_released_lease_is_taken_at_once() -> None:
     """Who ends in order keeps nobody waiting, and takes nothing away from its successor."""
     server, clock = OneObject(), SimulatedClock()
