@@ -67,6 +67,8 @@ class Fetch:
         self._kept: dict[int, mmap.mmap] = {}
         self._spare: list[mmap.mmap] = []
         self._writing = 0
+        self._hungry = False
+        """The digest waits for a chunk."""
         self._paused_until = Instant(0.0)
         """Who asks for patience asks it of all connections."""
         self.transferred = 0
@@ -129,9 +131,11 @@ class Fetch:
         """The next chunk for a digest, as soon as there is one; None: all were fed."""
         with self._changed:
             while (span := self._cursors.advance()) is None and not self._cursors.done and self._error is None:
+                self._hungry = True
                 self._changed.wait(min(1.0, self._policy.patience))
                 if self._clock.now() > self._until:
                     raise late(self._source, self._policy)
+            self._hungry = False
             if self._error is not None:
                 raise self._error
             if self._cursors.backlog == self._policy.ahead_chunks - 1:
@@ -170,13 +174,15 @@ class Fetch:
         """Read one chunk; the buffer for the next. After a failure, wait as long as patience says."""
         part = self._parts[span.file]
         view = memoryview(buffer)[: span.length]
+        began = self._clock.now()
         try:
             channel.read(span, part.of, view)
         except Retryable as error:
             self._again(span, error)
             return buffer
+        speed = span.length / max(1e-6, self._clock.now() - began)
         digest = blake3(view).hexdigest()
-        if not self._claimed(span):
+        if not self._claimed(span, speed):
             return buffer
         try:
             part.partial.write(span, view)
@@ -187,13 +193,13 @@ class Fetch:
                 self._writing -= 1
                 self._changed.notify_all()
 
-    def _claimed(self, span: Span) -> bool:
+    def _claimed(self, span: Span, speed: float) -> bool:
         """Whether this reader is the one to write the chunk."""
         with self._changed:
             self.transferred += span.length
             self._patience.came()
-            if self._cursors.waiting <= self._policy.waiting_chunks:  # else the digest is slower: no use in more
-                self._connections.came()
+            if self._hungry:  # else the digest is slower: no use in more
+                self._connections.came(speed)
             first = self._error is None and self._board.claim(span, self._clock.now())
             self._writing += first
             return first
