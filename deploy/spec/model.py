@@ -129,7 +129,13 @@ class Model(Spec):
 
     @model_validator(mode="after")
     def _rules_between_fields(self) -> Self:
-        broken = [*_engine_rules(self.spec), *_scaling_rules(self.spec), *_time_rules(self.spec), *_alias_rules(self)]
+        broken = [
+            *_engine_rules(self.spec),
+            *_pod_rules(self.spec),
+            *_scaling_rules(self.spec),
+            *_time_rules(self.spec),
+            *_alias_rules(self),
+        ]
         if broken:
             raise ValidationError.from_exception_data("Model", broken)
         return self
@@ -159,6 +165,13 @@ def _engine_rules(spec: ModelSpec) -> list[InitErrorDetails]:
     if spec.engine.type is EngineType.LLAMACPP and spec.weights is None:
         rule = "engine llamacpp loads a file and none is named"
         return [broken_rule(("spec", "weights"), None, rule, "add weights: {uri: /path/to/model.gguf}")]
+    return []
+
+
+def _pod_rules(spec: ModelSpec) -> list[InitErrorDetails]:
+    if spec.pod is not None and spec.scale_target_ref is not None:
+        rule = "pod and scaleTargetRef both say what a replica is on Kubernetes"
+        return [broken_rule(("spec", "scaleTargetRef"), spec.scale_target_ref.name, rule, "keep one", "spec.pod")]
     return []
 
 
