@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from coldstart.cache.wanting import Got, Progress
     from coldstart.cache.weights import WeightCache
     from coldstart.core.cache.errors import FolderTaken
+    from coldstart.core.cache.wanted import Wanted
 
 FOLDER: Final = "weights"
 """In the data folder."""
@@ -128,41 +129,57 @@ def _told() -> Iterator[None]:
     "relume cache fetch https://models.example/llama.gguf --digest sha256:9f86… -o json",
     "relume cache fetch file:///mnt/share/llama.gguf --capacity 500Gi",
     "relume cache fetch https://models.example/private.gguf --header-env Authorization=MODELS_AUTH",
+    "relume cache fetch hf://org/name@main --include '*.safetensors' --include '*.json' --credentials env:HF_READ",
+    "relume cache fetch s3://models/llama/ --endpoint http://store:9000 --region us-east-1",
 ))  # fmt: skip
 @click.argument("uri")
 @click.option("--digest", metavar="sha256:HEX", callback=_digest, help="What the content must be.")
 @click.option("--header-env", "header_env", metavar="NAME=VARIABLE", multiple=True,
               help="Send a header whose value is in this environment variable.")  # fmt: skip
+@click.option("--include", multiple=True, metavar="PATTERN", help="Of several files, those; * crosses /, case counts.")
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="Of several files, not those.")
+@click.option("--credentials", metavar="REFERENCE",
+              help="Where the secret is: env:NAME, file:/path; none: a public bucket.")  # fmt: skip
+@click.option("--endpoint", metavar="URL", help="Where the store or hub is, if not where it usually is.")
+@click.option("--region", help="Of an S3 bucket.")
 @click.option("--timeout", metavar="DURATION", callback=_duration, help="Give up after so long. [default: 4h]")
 @_folder
 @_capacity
 @output("text", "json")
 def fetch(  # noqa: PLR0913 - one parameter an option
-    uri: str, digest: str | None, header_env: Sequence[str], *, timeout: float | None,
+    uri: str, digest: str | None, header_env: Sequence[str], *, include: Sequence[str], exclude: Sequence[str],
+    credentials: str | None, endpoint: str | None, region: str | None, timeout: float | None,
     data_dir: Path | None, capacity: int | None, output: str,
 ) -> int:  # fmt: skip
     """Have weights on this node, and print where they are.
+
+    URI is a file or a folder by file:///path, a file by http:// or https://, an object or a prefix by s3://, gs:// or
+    az:// (relume[stores]), a model by hf://ORG/NAME[@REVISION][/PATH] (relume[hf]). The first part of a split GGUF file
+    names all, a safetensors index its shards.
 
     What was fetched and verified before is not fetched again, also after a kill. With --digest the source is not asked
     at all on a hit; without it, it is asked whether it has a newer version, and a source that does not answer does not
     break the hit. Only verified content ever gets a path.
 
     \b
-    path      the read-only file
-    bytes     its length
-    digest    sha256 of its content
+    path      the read-only file, or the folder of several
+    bytes     its length, of all together
+    digest    sha256 of its content; of a folder, of what sha256sum prints for its files in order
     seconds   that this took
     hit       whether it was there
     source    the address, without secrets
     """
     from coldstart.core.cache.errors import FolderTaken  # noqa: PLC0415 - as above
+    from coldstart.core.cache.wanted import Access, Wanted  # noqa: PLC0415 - as above
 
+    access = Access(credentials, _headers(header_env), endpoint, region)
+    wanted = Wanted(uri, digest, tuple(include), tuple(exclude), access)
     with _told():
         try:
-            got, settle = _fetched(uri, digest, _headers(header_env), _opened(data_dir, capacity, timeout))
+            got, settle = _fetched(wanted, _opened(data_dir, capacity, timeout))
         except FolderTaken as taken:
-            if header_env:
-                raise  # a secret of this process is none of the relume's
+            if wanted != Wanted(uri, digest):
+                raise  # a secret of this process is none of the relume's, nor is how it speaks with stores
             return _fetched_by(taken, _root(data_dir), {"uri": uri, "digest": digest}, output)
     if got.note:
         say(got.note)
@@ -181,31 +198,28 @@ def fetch(  # noqa: PLR0913 - one parameter an option
     return 0
 
 
-def _headers(pairs: Sequence[str]) -> dict[str, str]:
-    headers = {}
+def _headers(pairs: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Names, and references to values."""
+    headers = []
     for pair in pairs:
         name, _, variable = pair.partition("=")
-        value = os.environ.get(variable)
         if not name or not variable:
             raise click.UsageError(f"--header-env {pair!r}: write NAME=VARIABLE")
-        if value is None:
+        if variable not in os.environ:
             raise click.UsageError(f"--header-env {name}: the environment has no {variable}")
-        headers[name] = value
-    return headers
+        headers.append((name, f"env:{variable}"))
+    return tuple(headers)
 
 
-def _fetched(
-    uri: str, digest: str | None, headers: dict[str, str], weights: WeightCache
-) -> tuple[Got, Callable[[], None]]:
-    from coldstart.adapters.sources import source_of  # noqa: PLC0415 - as above
-    from coldstart.cache.wanting import Wanted  # noqa: PLC0415 - as above
+def _fetched(wanted: Wanted, weights: WeightCache) -> tuple[Got, Callable[[], None]]:
+    from coldstart.adapters.sources import source_for  # noqa: PLC0415 - as above
     from coldstart.core.cache.policy import FetchPolicy  # noqa: PLC0415 - as above
     from events.clock import SystemClock  # noqa: PLC0415 - as above
 
-    source = source_of(uri, headers, FetchPolicy(), SystemClock())
+    source = source_for(wanted, FetchPolicy(), SystemClock())
     with _shown() as progress:
-        got = weights.fetch(Wanted(uri, digest), source, progress)
-    return got, lambda: weights.settle(Wanted(uri, digest))
+        got = weights.fetch(wanted, source, progress)
+    return got, lambda: weights.settle(wanted)
 
 
 @contextlib.contextmanager

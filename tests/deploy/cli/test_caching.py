@@ -145,3 +145,27 @@ def test_another_writer_is_named(cache: Callable[..., Ran], origin: Origin, tmp_
         ran = cache("fetch", origin.url)
     assert ran.code == 1
     assert "is written by process" in ran.err
+
+
+def test_a_folder_is_fetched_as_one(cache: Callable[..., Ran], tmp_path: Path) -> None:
+    """Its path, the bytes of all, and what include and exclude leave; `ls` says how many files."""
+    folder = tmp_path / "model"
+    (folder / "deep").mkdir(parents=True)
+    for name, content in (("a.bin", CONTENT), ("deep/b.bin", b"b"), ("c.txt", b"c")):
+        (folder / name).write_bytes(content)
+    told = json.loads(cache("fetch", folder.as_uri(), "--include", "*.bin", "--exclude", "a*", "-o", "json").out)
+    assert [path.name for path in Path(told["path"]).rglob("*.bin")] == ["b.bin"]
+    told = json.loads(cache("fetch", folder.as_uri(), "-o", "json").out)
+    assert told["bytes"] == len(CONTENT) + 2
+    assert sorted(item["files"] for item in json.loads(cache("ls", "-o", "json").out)["items"]) == [1, 3]
+    none = cache("fetch", folder.as_uri(), "--include", "*.gguf")
+    assert (none.code, none.out) == (1, "")
+    assert "weights.include" in none.err
+
+
+def test_credentials_are_references(cache: Callable[..., Ran], origin: Origin) -> None:
+    """A secret in their place is refused, and not printed."""
+    ran = cache("fetch", origin.url, "--credentials", "hush-hush")
+    assert ran.code == 1
+    assert "env:NAME" in ran.err
+    assert "hush" not in ran.err + ran.out
