@@ -62,6 +62,8 @@ MODEL: Final[Mapping[str, Sequence[Rule]]] = {
              "keepAlive and coldStartCost both say how long idle replicas live; leave one out"),
         Rule(_at_most("self.panicWindow", "self.stableWindow"),
              "panicWindow is longer than stableWindow; make it shorter"),
+        Rule("self.schedules.all(one, one.minReplicas <= self.maxReplicas)",
+             "a schedule wants more replicas than maxReplicas; lower one or raise the other"),
     ),
     "spec.scaling.signals[]": (
         Rule("has(self.name) || has(self.kafkaLag)",

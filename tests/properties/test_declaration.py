@@ -59,7 +59,7 @@ def test_the_full_document_says_everything() -> None:
         for name in type(part).model_fields
         if name not in part.model_fields_set
     }
-    kubernetes = {"ModelSpec.pod", "ModelSpec.scale_target_ref"}  # in no policy; see test_shaping.py of deploy/kubernetes
+    kubernetes = {"ModelSpec.pod", "ModelSpec.scale_target_ref"}  # in no policy: deploy/kubernetes reads them
     assert left_out - kubernetes == {
         "ResourcesSpec.gpu_fraction", "ResourcesSpec.mig_profile", "ScalingSpec.cold_start_cost",
     }  # fmt: skip

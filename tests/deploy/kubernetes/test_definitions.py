@@ -112,6 +112,10 @@ RULES: dict[str, tuple[dict[str, Any], str]] = {
     "policy": ({"spec.scaling.policy": "best"}, "there is no policy of this name; write relume"),
     "windows": ({"spec.scaling": {"panicWindow": "2m", "stableWindow": "1m"}}, "panicWindow is longer"),
     "idle life": ({"spec.scaling": {"keepAlive": "7m", "coldStartCost": "5m"}}, "leave one out"),
+    "schedule": (
+        {"spec.scaling.schedules": [{"cron": "0 8 * * *", "duration": "1h", "minReplicas": 9}]},
+        "a schedule wants more",
+    ),
     "gpus": ({"spec.resources": {"gpus": 1, "gpuFraction": 0.5}}, "given together; keep one"),
     "weights": ({"spec.engine.type": "llamacpp"}, "add weights"),
     "budgets": ({"spec.timeouts": {"firstByte": "20m", "total": "10m"}}, "firstByte is longer than timeouts.total"),
