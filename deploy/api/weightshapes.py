@@ -20,6 +20,14 @@ class FetchBody(Shape):
     """Which of several files; empty: all."""
     exclude: tuple[str, ...] = ()
     """Which not."""
+    credentials: str | None = None
+    """Where this node finds the secret: env:NAME or file:/path."""
+    headers: dict[str, str] = Field(default_factory=dict)
+    """Of HTTP requests: name, and where its value is."""
+    endpoint: str | None = None
+    """Where the store or hub is, if not where it usually is."""
+    region: str | None = None
+    """Of the store."""
 
 
 class Fetching(Shape):

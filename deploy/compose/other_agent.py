@@ -43,8 +43,11 @@ class AgentElsewhere:
         url = await asyncio.to_thread(self._url)
         if url is None:
             return False
+        access = wanted.access
         body = {
             "uri": wanted.address, "digest": wanted.digest, "include": wanted.include, "exclude": wanted.exclude,
+            "credentials": access.credentials, "headers": dict(access.headers), "endpoint": access.endpoint,
+            "region": access.region,
         }  # fmt: skip
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
         timeout = aiohttp.ClientTimeout(total=BOUND)

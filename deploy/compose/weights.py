@@ -9,6 +9,7 @@ from typing import Final
 from coldstart.cache.wanting import Got, Wanted
 from coldstart.core.cache.errors import CacheError, InUse, NotCached, Pinned, UnsupportedSource
 from coldstart.core.cache.transfer import Transferred
+from coldstart.core.cache.wanted import Access
 from deploy.api.problem import ProblemError, refuse
 from deploy.api.weightshapes import FetchBody, Fetching
 from deploy.local.flight import Flight, Why, Yielded
@@ -26,7 +27,8 @@ class LocalWeights:
 
     async def fetch(self, wanted: FetchBody) -> Fetching:
         """See the port. Its source is asked whether it has something newer."""
-        asked = Wanted(wanted.uri, wanted.digest, tuple(wanted.include), tuple(wanted.exclude))
+        access = Access(wanted.credentials, tuple(sorted(wanted.headers.items())), wanted.endpoint, wanted.region)
+        asked = Wanted(wanted.uri, wanted.digest, tuple(wanted.include), tuple(wanted.exclude), access)
         agent = self._node.agent
         try:
             flight = agent.fly(asked, Why.DEMAND)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from coldstart.adapters.sources import source_of
+from coldstart.adapters.sources import source_for
 from coldstart.cache import holding, warming
 from coldstart.cache.holding import Use
 from coldstart.cache.layout import Layout
@@ -315,7 +315,7 @@ class Agent:
             flight.done.result().use.end()
 
     def _source(self, wanted: Wanted) -> Source:
-        return source_of(wanted.address, {}, self.settings.fetching, self._clock)
+        return source_for(wanted, self.settings.fetching, self._clock)
 
     # What it measures.
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from coldstart.adapters.sources import source_of
+from coldstart.adapters.sources import source_for
 from coldstart.cache import inventory
 from coldstart.cache.filling import listed
 from coldstart.cache.wanting import Wanted
@@ -170,7 +170,7 @@ class Prewarmer:
     async def _ask(self, wanted: Wanted) -> None:
         """How large it is."""
         try:
-            source = source_of(wanted.address, {}, self._agent.settings.fetching, self._clock)
+            source = source_for(wanted, self._agent.settings.fetching, self._clock)
             files = (await asyncio.to_thread(listed, wanted, source)).files
             self._sizes[wanted] = Bytes(sum(file.bytes for file in files))
         except (CacheError, Retryable, OSError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -100,7 +100,7 @@ def through_the_cache(weights: WeightsSpec) -> Wanted | None:
     if not (remote if weights.cache is None else weights.cache):
         return None
     uri = weights.uri if "://" in weights.uri else Path(weights.uri).expanduser().absolute().as_uri()
-    return Wanted(uri, weights.digest, weights.include, weights.exclude)
+    return replace(weights.resolve(), address=uri)
 
 
 def local_path(uri: str) -> str:
