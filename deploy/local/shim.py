@@ -218,6 +218,7 @@ class Shim:
         self.engine_ended = False
         self.stopping = False
         self.killing = False
+        self.told = False  # to end, by somebody
 
     def signal_all(self, number: int) -> None:
         """Signal the engine's group and every descendant that left it, each once."""
@@ -232,6 +233,7 @@ class Shim:
 
     def stop(self, grace: float) -> None:
         """Ask all to end; the timer kills what is left. Stopped (SIGSTOP) ones are continued so that they can."""
+        self.told = True
         if not self.stopping:
             self.stopping = True
             self.signal_all(signal.SIGTERM)
@@ -255,6 +257,7 @@ class Shim:
             else:
                 signal.setitimer(signal.ITIMER_REAL, self.door.open_for)
         elif b"k" in said:
+            self.told = True
             self.kill()
         else:
             self.stop(self.grace)
@@ -265,7 +268,7 @@ class Shim:
             signal.setitimer(signal.ITIMER_REAL, 0)
         self.door.accept()
         self.life_open = True
-        report(f"adopted {self.engine} {os.getpid()}" + (" stopping" if self.stopping else ""))
+        report(f"adopted {self.engine} {os.getpid()}" + (" stopping" if self.told else ""))
 
     def heard(self) -> set[int]:
         """Who may tell us what to do: relume, else, while the engine serves on without one, whoever is at the door."""

@@ -66,9 +66,8 @@ class Ear:
         if isinstance(claim, SaveFailed):
             self._say_failed(claim.step, claim.message, claim.notice)
             return
-        known = self.story.checkpoint
-        if known is not None and known.verified and known.step == claim.step and not claim.notice:
-            return  # read again after a restart
+        if self._is_known(claim):  # read again after a restart; it may have been removed since, by plan
+            return
         try:
             checkpoint = await self._tools.checker.check(claim, self._shape.start_folder(self._tools.folder))
         except BadCheckpoint as error:
@@ -85,6 +84,13 @@ class Ear:
                 job=self._shape.policy.job, run=self._shape.run, checkpoint=checkpoint, notice=claim.notice
             )
         )
+
+    def _is_known(self, claim: Saved) -> bool:
+        known, notice = self.story.checkpoint, self.story.notice
+        if known is None or not known.verified or claim.step > known.step:
+            return False
+        standing = notice is not None and claim.notice == notice.id
+        return not standing or (notice is not None and notice.saved_step is not None)
 
     def _say_failed(self, step: int, message: str, notice: str) -> None:
         job = self._shape.policy.job

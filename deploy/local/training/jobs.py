@@ -17,7 +17,7 @@ from deploy.local.declared import Reason
 from deploy.local.publisher import Publisher
 from deploy.local.training.emptying import Left, until_empty
 from deploy.local.training.folders import mark_of
-from deploy.local.training.plan import Actual, Begin, Command, End, Give, Withdraw, plan
+from deploy.local.training.plan import Actual, Begin, Command, End, Give, Skip, Withdraw, plan
 from deploy.local.training.run import Run
 from deploy.local.training.starting import TrainingTools, shape_of
 from deploy.local.training.story import Story
@@ -83,8 +83,8 @@ class Jobs:
         if self._closing:
             return
         job, view = self.jobs.setdefault(name, Job()), self._view.jobs.get(name, JobView())
-        if view.uid != job.uid and not job.runs:
-            self.jobs[name] = job = Job(uid=view.uid)
+        if view.uid != job.uid and not job.runs:  # what the last one of the other declaration held must stay told
+            self.jobs[name] = job = Job(uid=view.uid, last=job.last)
         for run in job.runs:
             run.epoch = view.epoch
         grant = self._view.granted(name)
@@ -98,14 +98,15 @@ class Jobs:
                 self._do(name, job, command)
         self._alarms.set(name, made.again_at)
         if view.deleted and not job.runs:
-            del self.jobs[name]
-            self._view.forget(name)
+            self._spawn(self._forget(name))
 
     def _do(self, name: str, job: Job, command: Command) -> None:
         runs = {run.shape.run: run for run in job.runs}
         match command:
             case Begin():
                 self._begin(name, job, command.grant)
+            case Skip():
+                self._skip(job, command.grant)
             case Give():
                 self.notices += 1
                 runs[command.run].give(command.notice)
@@ -126,7 +127,7 @@ class Jobs:
         if isinstance(policy, str):
             self._cannot_begin(job, grant, policy, now)
             return
-        checkpoint = None if job.last is None else job.last.checkpoint
+        checkpoint = job.last.checkpoint if job.last is not None and job.last.uid == grant.uid else None
         self.started += 1
         logger.info("run %d of %s starts with %d processes", grant.run, name, len(grant.members))
         run = Run(self._tools, shape_of(grant, policy), Story(began_at=now, checkpoint=checkpoint), self._changed)
@@ -135,11 +136,20 @@ class Jobs:
 
     def _cannot_begin(self, job: Job, grant: TrainingGranted, why: str, now: Instant) -> None:
         self._count_failure(job, now)
-        job.last = TrainingObserved(
-            job=grant.job, uid=grant.uid, revision=grant.revision, run=grant.run, state=RunState.ENDED, ended_at=now,
-            empty_at=now, ending=Ending.FAILED, reason=str(Reason.INVALID_SPEC), message=why,
-            checkpoint=None if job.last is None else job.last.checkpoint,
-        )  # fmt: skip
+        failed = _never_begun(job, grant, Ending.FAILED, now)
+        job.last = replace(failed, reason=str(Reason.INVALID_SPEC), message=why)
+
+    def _skip(self, job: Job, grant: TrainingGranted) -> None:
+        job.last = _never_begun(job, grant, Ending.TOLD, self._tools.clock.now())
+        job.uid, job.begun = grant.uid, grant.run
+
+    async def _forget(self, name: str) -> None:
+        """A deleted job of which nothing is left, once that is on record."""
+        await self._publisher.record(name)
+        job, view = self.jobs.get(name), self._view.jobs.get(name)
+        if job is not None and view is not None and view.deleted and not job.runs:
+            del self.jobs[name]
+            self._view.forget(name)
 
     def go_on(self, run: Run) -> None:
         """Let a run live: a new one, or one that outlived another relume."""
@@ -175,8 +185,11 @@ class Jobs:
         job = self.jobs[name]
         await run.live()
         self._judge(job, run)
+        await self._publisher.record(name)
+        run.settled = True
         self.look(name)  # nothing of it runs any more: another may begin on other cards
         await run.prove_empty()
+        await self._publisher.record(name)
         if job.runs[-1] is run:
             job.last = self._observed(job, run)
         job.runs.remove(run)
@@ -228,6 +241,15 @@ class Jobs:
             notice=story.notice, failures=job.failures, retry_at=job.retry_at, reason=reason, message=message,
             log_tail=run.log_tail,
         )  # fmt: skip
+
+
+def _never_begun(job: Job, grant: TrainingGranted, ending: Ending, now: Instant) -> TrainingObserved:
+    """A run of which there never was a process."""
+    before = job.last if job.last is not None and job.last.uid == grant.uid else None
+    return TrainingObserved(
+        job=grant.job, uid=grant.uid, revision=grant.revision, run=grant.run, state=RunState.ENDED, ended_at=now,
+        empty_at=now, ending=ending, checkpoint=None if before is None else before.checkpoint,
+    )  # fmt: skip
 
 
 def _actual(job: Job, uid: str) -> Actual:

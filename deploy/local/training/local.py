@@ -129,14 +129,11 @@ class LocalTraining:
 
     def _adopt(self, job: str, found: Found) -> None:
         observed, view = found.observed, self._view.jobs.get(job, JobView())
-        if view.uid != observed.uid:  # declared anew, or forgotten: nobody can grant it anything
-            self._end(found)
-            return
         self._jobs.restore(observed)
         if observed.state is RunState.ENDED:
             return
-        policy = view.revisions.get(observed.revision)
-        if not isinstance(policy, TrainingPolicy):  # not known, or not to be read, any more: it goes on all the same
+        policy = view.revisions.get(observed.revision) if view.uid == observed.uid else None
+        if not isinstance(policy, TrainingPolicy):  # not known, or not to be read, any more: by the defaults then
             policy = TrainingPolicy(job=job, command=("unknown",))
         shape = Shape(policy, observed.uid, observed.revision, observed.run, tuple(one.grant for one in found.members))
         run = Run(self._tools, shape, _story(observed), self._changed)
@@ -157,14 +154,9 @@ class LocalTraining:
     def _pressed(self, job: str, observed: TrainingObserved) -> Stop:
         """What the earlier relume may have told it."""
         grant = self._view.granted(job)
-        if grant is None or grant.run != observed.run or not grant.members:
+        if grant is None or (grant.uid, grant.run) != (observed.uid, observed.run) or not grant.members:
             return Stop.TERMINATE
         return grant.stop
-
-    def _end(self, found: Found) -> None:
-        for member in found.members:
-            if member.process is not None:
-                member.process.kill()
 
     def _state(self, job: str) -> tuple[TrainingObserved, AnyEnvelope | None] | None:
         return self._jobs.state(job)

@@ -106,9 +106,13 @@ class Notifier:
             given = self._stands
             self._stands = Notice(given.id, given.epoch, given.reason, given.deadline_unix, Mode.WITHDRAWN)
 
-    def resume(self, notice: str) -> None:
-        """An earlier relume has told of this one, and it holds, as far as is known."""
+    def remember(self, notice: str) -> None:
+        """An earlier relume has told of this one: no signal is sent for it again."""
         self._signalled = notice
+
+    def resume(self, notice: str) -> None:
+        """It holds, as far as is known."""
+        self.remember(notice)
         self._stands = Notice(notice, UNFENCED)
         self._written = self._posted = self._stands.encode()
 

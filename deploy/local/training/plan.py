@@ -17,7 +17,8 @@ Held = tuple[tuple[str, tuple[str, ...]], ...]
 
 @dataclass(frozen=True, slots=True)
 class ActualRun:
-    """A run that exists: it has processes (`alive`), or its cards are not seen empty yet. `notice`: the id of the one
+    """A run that exists: it has processes, or that it has none is not on record yet (`alive`), or its cards are not
+    seen empty yet. `notice`: the id of the one
     that was given and not taken back; `stop`: how hard it was told to end."""
 
     uid: str
@@ -40,6 +41,13 @@ class Actual:
 @dataclass(frozen=True, slots=True)
 class Begin:
     """Start all members of this grant."""
+
+    grant: TrainingGranted
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """It must end before it began: say that it has."""
 
     grant: TrainingGranted
 
@@ -68,7 +76,7 @@ class End:
     why: str
 
 
-Command = Begin | Give | Withdraw | End
+Command = Begin | Skip | Give | Withdraw | End
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +98,8 @@ def plan(grant: TrainingGranted | None, actual: Actual, now: Instant) -> Plan:
             commands += _follow(run, grant)
     if grant is None or not _may_begin(grant, actual):
         return Plan(tuple(commands))
+    if grant.stop is not Stop.NOT:
+        return Plan((*commands, Skip(grant)))
     if actual.retry_at is not None and actual.retry_at > now:
         return Plan(tuple(commands), actual.retry_at)
     return Plan((*commands, Begin(grant)))
@@ -137,7 +147,7 @@ def _stop(run: ActualRun, grant: TrainingGranted | None) -> tuple[Stop, str]:
 
 def _may_begin(grant: TrainingGranted, actual: Actual) -> bool:
     """Whether it is a new run, and nothing of an earlier one is in its way."""
-    if not grant.members or grant.stop is not Stop.NOT or grant.run <= actual.begun:
+    if not grant.members or grant.run <= actual.begun:
         return False
     cards = {card for one in grant.members for card in one.placement.gpus}
     return not any(run.alive or cards & {card for _, has in run.held for card in has} for run in actual.runs)

@@ -51,6 +51,8 @@ class Run:
         """Of the newest grant: notices carry it."""
         self.told_to_end = False
         """By a grant, or because relume stops: its end is no failure of its own."""
+        self.settled = False
+        """Whether its end stands in the log: only then may another begin."""
         self.why = ""
         self.log_tail: tuple[str, ...] = ()
         self._tools = tools
@@ -75,9 +77,10 @@ class Run:
         self._adopted = self._ready = True
         self.gang = self._gang(members)
         self._notifier.address = notices
-        if self.ear.story.watched and self.ear.story.notice is not None:
+        if self.ear.story.notice is not None:
             self._recorded = self.ear.story.notice.id
-            self._notifier.resume(self._recorded)
+            tell = self._notifier.resume if self.ear.story.watched else self._notifier.remember
+            tell(self._recorded)
         if self.gang.complete:
             self.state = RunState.RUNNING
 
@@ -89,16 +92,22 @@ class Run:
 
     def give(self, notice: NoticeGiven) -> None:
         """Tell it of a notice."""
+        if self.state is RunState.ENDED:
+            return
         self._notifier.give(notice, self.epoch)
         self._story(notified(self.ear.story, notice.id))
 
     def withdraw(self) -> None:
         """Its notice no longer holds."""
+        if self.state is RunState.ENDED:
+            return
         self._notifier.withdraw()
         self._story(withdrawn(self.ear.story, self._tools.clock.now()))
 
     def end(self, stop: Stop, why: str) -> None:
         """Make it end."""
+        if self.state is RunState.ENDED:
+            return
         self.told_to_end = True
         self.why = self.why or why
         self.gang.press(stop)
@@ -248,7 +257,7 @@ class Run:
         """As the plan sees it."""
         return ActualRun(
             uid=self.shape.uid, run=self.shape.run, held=held_by(self.shape.members),
-            alive=self.state is not RunState.ENDED, notice=self.notice, stop=self.gang.stop,
+            alive=not self.settled, notice=self.notice, stop=self.gang.stop,
         )  # fmt: skip
 
     def statuses(self) -> tuple[MemberStatus, ...]:

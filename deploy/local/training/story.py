@@ -127,22 +127,31 @@ def _when(story: Story, report: Report, now: Instant) -> Instant:
     return Instant(said) if said is not None and story.began_at <= said <= now else now
 
 
+OF_CHECKPOINTS: Final = frozenset({"resumed", "restore_bad", "damaged"})
+"""Kinds whose step is that of a checkpoint on disk: it says nothing of where the loop is."""
+
+
 def _stepped(story: Story, report: Report, at: Instant) -> Story:
-    """Any report may carry the step; the newest counts. After a withdrawal a step says that it goes on."""
-    if report.step is None or (story.step is not None and report.step < story.step):
+    """Any other report may carry the step; the newest counts. After a withdrawal a step says that it goes on."""
+    if report.step is None or report.kind in OF_CHECKPOINTS:
+        return story
+    story = _began(story, report.step)
+    if story.step is not None and report.step < story.step:
         return story
     if report.step != story.step:
         story = replace(story, step=report.step, step_at=at)
     notice, since = story.notice, story.withdrawn_at
-    if (
-        notice is not None
-        and notice.continued_at is None
-        and since is not None
-        and report.kind == "step"
-        and at > since
-    ):
-        story = replace(story, notice=replace(notice, continued_at=at))
-    return story
+    if notice is None or notice.continued_at is not None or since is None or report.kind != "step" or at <= since:
+        return story
+    return replace(story, notice=replace(notice, continued_at=at))
+
+
+def _began(story: Story, step: int) -> Story:
+    """Who has made steps and did not say where it resumed began anew, unless it is beyond what was saved."""
+    known = story.checkpoint
+    if story.resumed_step is not None or step == 0 or (known is not None and known.step <= step):
+        return story
+    return replace(story, resumed_step=0, checkpoint=None)
 
 
 def _resumed(story: Story, step: int, at: Instant) -> Story:
@@ -152,7 +161,7 @@ def _resumed(story: Story, step: int, at: Instant) -> Story:
     known = story.checkpoint
     if known is not None and known.step > step:
         known = CheckpointStatus(step=step, at=at) if step else None
-    return replace(story, resumed_step=step, checkpoint=known)
+    return replace(story, resumed_step=step, checkpoint=known, step=step, step_at=at)
 
 
 def _answers(story: Story, report: Report) -> str:

@@ -186,3 +186,27 @@ async def test_its_log(stage: TrainingStage) -> None:
     assert [line for line in lines or () if not line.startswith("===")] == ["hello", "hello"]
     assert [line async for line in stage.cluster.training_logs.follow("tune-0", 1)] == ["hello"]
     assert await stage.cluster.training_logs.tail("tune-1", 10) is None
+
+
+async def test_a_run_that_must_end_before_it_began(stage: TrainingStage) -> None:
+    """Nothing of it is started, and that is told, so that nobody waits for its cards."""
+    await stage.declare_job(spec_of(*trainer("plain")))
+    await stage.say(granted(stop=Stop.TERMINATE))
+    state = await stage.empty()
+    assert (state.ending, state.members, state.failures) == (Ending.TOLD, (), 0)
+
+
+async def test_a_deleted_job(stage: TrainingStage) -> None:
+    """Its end is told, then it is forgotten; the same name declared anew begins with nothing of it."""
+    await stage.declare_job(spec_of(*trainer("sdk", "--every", 5)))
+    await stage.say(granted())
+    await stage.until_job(lambda one: one.checkpoint is not None)
+    await stage.declare_job({}, generation=2, deleted=True)
+    await stage.say(granted(members=0))
+    state = await stage.empty()
+    assert state.checkpoint is not None
+    assert not stage.cluster._training._jobs.jobs
+    await stage.declare_job(spec_of(*trainer("sdk", "--steps", 3)), uid="u2")
+    await stage.say(granted(uid="u2"))
+    again = await stage.until_job(lambda one: one.uid == "u2" and one.empty_at is not None)
+    assert (again.run, again.ending, again.checkpoint) == (1, Ending.FINISHED, None)

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from deploy.local.stale import find_marked, kill_marked
-from events.types.training import CheckpointCommitted, Ending, RunState, Stop, TrainingDeclared
+from events.types.training import CheckpointCommitted, Ending, RunState, Stop, TrainingDeclared, TrainingObserved
 from tests.support.local_cluster import alive, until_dead
 from tests.support.training_relume import Relume
 from tests.support.training_stage import JOB, TrainingStage, granted, notice_of, spec_of, trainer
@@ -181,7 +181,7 @@ async def test_a_gang_that_lost_a_member_meanwhile(stage: TrainingStage) -> None
 
 
 async def test_a_job_that_was_declared_anew(stage: TrainingStage) -> None:
-    """What is of another declaration is ended, not taken over."""
+    """What is of another declaration is ended, and that is told before the new one begins."""
     await stage.declare_job(spec_of(*trainer("plain")))
     await stage.say(granted())
     pids = [one.pid for one in (await stage.running()).members if one.pid is not None]
@@ -192,6 +192,9 @@ async def test_a_job_that_was_declared_anew(stage: TrainingStage) -> None:
     state = await stage.until_job(lambda one: one.uid == "u2" and one.reports)
     assert state.run == 1
     await until_dead(pids, 10)
+    history = [one for one in await stage.history() if isinstance(one, TrainingObserved)]
+    states = [(one.uid, one.state) for one in history]
+    assert states.index(("u1", RunState.ENDED)) < states.index(("u2", RunState.STARTING))
 
 
 async def test_before_its_processes_were_known(stage: TrainingStage) -> None:

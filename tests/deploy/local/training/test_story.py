@@ -151,8 +151,19 @@ def test_where_it_resumed() -> None:
     assert told(say("resumed", step=9), story=known).checkpoint == known.checkpoint
     story = told(say("restore_bad", step=9, message="bad"), say("resumed", step=5, at=600.0), story=known)
     assert (story.resumed_step, story.restore_bad, story.message) == (5, True, "bad")
-    assert story.checkpoint == CheckpointStatus(step=5, at=600.0)
+    assert (story.checkpoint, story.step) == (CheckpointStatus(step=5, at=600.0), 5)
     assert told(say("resumed", step=0), story=known).checkpoint is None
+
+
+def test_who_says_nothing_of_where_it_resumed_began_at_the_beginning() -> None:
+    """The SDK does not say that there was no checkpoint; a step below the newest one does."""
+    known = replace(STORY, checkpoint=CheckpointStatus(step=9, at=400.0, verified=True))
+    assert told(say("step", step=0), story=known) == replace(known, reports=True, step=0, step_at=NOW)
+    story = told(say("step", step=2), story=known)
+    assert (story.resumed_step, story.checkpoint) == (0, None)
+    assert told(say("step", step=2)).resumed_step == 0
+    beyond = told(say("step", step=11), story=known)
+    assert (beyond.resumed_step, beyond.checkpoint) == (None, known.checkpoint)
 
 
 REPORTS = st.builds(

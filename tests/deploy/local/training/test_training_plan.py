@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.local.training.plan import Actual, ActualRun, Begin, Command, End, Give, Withdraw, held_by, plan
+from deploy.local.training.plan import Actual, ActualRun, Begin, Command, End, Give, Skip, Withdraw, held_by, plan
 from events.types.training import NoticeGiven, NoticeMode, Stop, TrainingGranted
 from events.units import Instant
 from tests.support.training_stage import granted
@@ -31,6 +31,8 @@ def kinds(commands: tuple[Command, ...]) -> list[object]:
         match command:
             case Begin():
                 told.append(("begin", command.grant.run))
+            case Skip():
+                told.append(("skip", command.grant.run))
             case Give():
                 told.append(("give", command.run, command.notice.id))
             case Withdraw():
@@ -52,7 +54,7 @@ ELSEWHERE = granted(3, members=2, cards=2)
         (GRANT, Actual(begun=3), []),
         (GRANT, Actual(begun=4), []),
         (replace(GRANT, members=()), Actual(), []),
-        (replace(GRANT, stop=Stop.TERMINATE), Actual(), []),
+        (replace(GRANT, stop=Stop.TERMINATE), Actual(begun=2), [("skip", 3)]),
         (GRANT, Actual((run(),), 3), []),
         (GRANT, Actual((run(2),), 2), [("terminate", 2)]),
         (GRANT, Actual((run(2, stop=Stop.TERMINATE),), 2), []),
@@ -118,6 +120,6 @@ def test_done_once(grant: TrainingGranted, before: ActualRun) -> None:
                 after = replace(after, notice=command.notice.id)
             case Withdraw():
                 after = replace(after, notice="")
-            case Begin():
+            case Begin() | Skip():
                 raise AssertionError("a run lives")
     assert plan(grant, Actual((after,), before.run), NOW).commands == ()
