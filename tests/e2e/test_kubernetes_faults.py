@@ -250,6 +250,23 @@ async def test_a_lost_node_is_made_good_elsewhere(plane: ControlPlane, tmp_path:
         assert (await here.chat()).status == 200
 
 
+async def test_what_others_take_is_not_granted(plane: ControlPlane, tmp_path: Path) -> None:
+    """GPUs that pods of others hold are none of ours: a model that needs them is told to be short, no pod is made that
+    could not start, and it starts as soon as they are free."""
+    async with world(plane, tmp_path) as here:
+        container = {"name": "a", "image": "a", "command": ["sleep", "600"],
+                     "resources": {"limits": {"nvidia.com/gpu": "2"}}}  # fmt: skip
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other"}, "spec": {"containers": [container]}}
+        await here.api.create(PODS.path(here.namespace), pod)
+        await here.relume.start()
+        await here.apply(pod_model(gpus=3, minReplicas=1))
+        event = await failed(here, "Shortage")
+        assert event["note"] == "needs 3 GPUs; the largest node has 2 GPUs"
+        assert [one["metadata"]["name"] for one in await here.pods()] == ["other"]
+        await here.api.delete(PODS.path(here.namespace, "other"), grace=0)
+        await ready(here, 1)
+
+
 async def test_objects_that_go_while_nobody_looks_are_withdrawn(plane: ControlPlane, tmp_path: Path) -> None:
     """A Model that is deleted takes its pods along; one that went, or was made anew, while no relume ran is found."""
     async with world(plane, tmp_path) as here:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,36 @@ pytestmark = [
 async def uids(here: World) -> set[str]:
     """The pods that are there."""
     return {pod["metadata"]["uid"] for pod in await here.pods()}
+
+
+async def test_a_cluster_process_that_stood_still_acts_no_more(
+    plane: ControlPlane, broker: Broker, tmp_path: Path
+) -> None:
+    """SIGSTOP for longer than the Lease: another one takes over; the first one, when it goes on, ends by itself, and
+    the pods are the second one's."""
+    events = ("--events", f"kafka://{broker.address}", "--kafka-partitions", "3")
+    async with world(plane, tmp_path) as here, parts_on(tmp_path / "parts", events) as parts:
+        reached = arguments(plane, here.namespace)
+        gateway, autoscaler = parts.part("gateway"), parts.part("autoscaler")
+        first, second = (parts.part("cluster", *reached, name=name) for name in ("first", "second"))
+        await asyncio.gather(*(one.start() for one in (gateway, autoscaler, first)))
+        await parts.ready(first)
+        await second.start()
+        await here.apply(pod_model(minReplicas=2, maxReplicas=4))
+        await parts.until(gateway, lambda status: status["readyReplicas"] == 2, within=60)
+        before = await uids(here)
+        os.kill(first.pid, signal.SIGSTOP)
+        try:
+            await parts.ready(second, within=60)
+        finally:
+            os.kill(first.pid, signal.SIGCONT)
+        assert await first.ended() == 1
+        assert "has taken" in first.last_words()
+        assert await uids(here) == before
+        await here.apply(pod_model(minReplicas=3, maxReplicas=4))
+        await parts.until(gateway, lambda status: status["readyReplicas"] == 3, within=60)
+        assert before < await uids(here)
+        parts.all.remove(first)  # which ended as it should, and not with 0
 
 
 async def test_a_cluster_process_is_killed_and_another_one_takes_its_pods(

@@ -133,6 +133,30 @@ async def test_each_verb_that_is_granted_is_used_and_the_other_way_round(plane: 
         assert granted() == rights | {("", "pods", "create")}  # which is asked within the patch, and not logged
 
 
+async def test_rights_that_are_taken_away_are_told_and_come_back(plane: ControlPlane, tmp_path: Path) -> None:
+    """Without the right to make pods, starts fail with the API server's words, and go on once it is given back."""
+    async with world(plane, tmp_path) as here:
+        kubeconfig = await account(here, plane)
+        given = arguments(plane, here.namespace)
+        here.relume.reach(tuple(str(kubeconfig) if word == str(plane.kubeconfig) else word for word in given))
+        await here.relume.start()
+        await here.apply(pod_model())
+        await here.state("Zero")
+        assert await needs_create(here, kubeconfig)
+        asking = asyncio.create_task(here.chat())
+
+        async def told() -> bool:  # by the status: Events cannot be made now either
+            return "PodRefused" in str((await here.model()).get("status", {}))
+
+        try:
+            await here.until("it is told", told)
+        finally:
+            (role,) = [body for body in documents("rbac.yaml") if body["kind"] == "Role"]
+            await install(here.api, role, here.namespace)
+        assert (await asking).status in (200, 503)  # 503 after three failures, with Retry-After
+        assert (await here.chat()).status == 200
+
+
 async def needs_create(here: World, kubeconfig: Path) -> bool:
     """Whether applying a pod that is not there yet is refused to who may only patch."""
     (role,) = [body for body in documents("rbac.yaml") if body["kind"] == "Role"]
