@@ -3,8 +3,8 @@
 ::
 
     DATA/training/logs/MEMBER.log                what a member wrote, over all runs; MEMBER.log.1 before that
-    DATA/training/jobs/JOB/UID/work/             where it starts unless its declaration names a folder; never removed
-    DATA/training/jobs/JOB/UID/runs/N/           notice.json, reports.jsonl, board/, and a door and a last word a member
+    DATA/training/jobs/JOB/UID/work              where it starts unless its declaration names a folder; never removed
+    DATA/training/jobs/JOB/UID/runs/N            notice.json, reports.jsonl, board/, and a door and a last word a member
 """
 
 from __future__ import annotations
