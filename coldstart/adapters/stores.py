@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 SCHEMES: Final = ("s3", "gs", "az")
 ANONYMOUS: Final = "none"
 """Instead of a reference: public objects, asked for without credentials."""
+
+_ALLOW_HTTP: Final = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}
+"""The library reads these by itself only where it is given no settings of its connections."""
 
 _SLOWEST: Final = 256 << 10
 """Bytes a second below which a range is given up: obstore cannot tell a trickle, only bound the whole. A choice."""
@@ -42,8 +46,9 @@ def opened(scheme: str, bucket: str, access: Access, policy: FetchPolicy) -> Obj
         "timeout": timedelta(seconds=4 * policy.stall + policy.chunk_bytes / _SLOWEST),
         "user_agent": "relume",
     }
-    if access.endpoint is not None:
-        client["allow_http"] = access.endpoint.startswith("http://")
+    plain = os.environ.get(_ALLOW_HTTP[scheme], "").lower() in ("1", "true", "yes")
+    if plain or (access.endpoint or "").startswith("http://"):
+        client["allow_http"] = True
     try:
         made: ObjectStore = makers[scheme](bucket, client_options=client, retry_config={"max_retries": 0}, **given)
     except (exceptions.BaseError, ValueError) as error:

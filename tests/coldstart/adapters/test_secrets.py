@@ -134,3 +134,16 @@ def test_other_clouds_are_opened_by_the_same_rules(
     with pytest.raises(CacheError) as told:
         weights.fetch(wanted, source_for(wanted, policy, SystemClock()), Progress())
     assert "aHVzaA" not in str(told.value)
+
+
+@pytest.mark.needs("versitygw")
+def test_the_usual_environment_variables_of_a_store(place: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without references, what other tools read is read."""
+    at = place("s3", {"m.bin": made(1, 100)}, "m.bin")
+    how = at.one.access
+    for name, value in (
+        ("AWS_ACCESS_KEY_ID", "relume-test"), ("AWS_SECRET_ACCESS_KEY", SECRET_KEY), ("AWS_REGION", "us-east-1"),
+        ("AWS_ENDPOINT_URL", how.endpoint or ""), ("AWS_ALLOW_HTTP", "true"),
+    ):  # fmt: skip
+        monkeypatch.setenv(name, value)
+    assert at.fetch(replace(at.one, access=Access())).path.read_bytes() == made(1, 100)
