@@ -42,7 +42,7 @@ test: setup  ## all tests that this machine can run; says at the end what was le
 
 trainers: setup  ## the trainer's adapters on real PyTorch, JAX, Transformers, Keras and Lightning (2.3 GB, once)
 	@python=$$($(BIN)/python tests/trainers/environment.py) && \
-	nice -n 10 $$python -m pytest -c tests/trainers/pytest.ini --rootdir tests/trainers -n 2 --dist loadgroup tests/trainers
+	nice -n 10 $$python -m pytest -c tests/trainers/pytest.ini --rootdir tests/trainers -n 2 --dist loadscope tests/trainers
 
 quick: setup  ## the tests that take no engine and no time
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
@@ -78,7 +78,7 @@ lock: setup  ## lock the dependencies anew, with versions and hashes
 	UV="$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header"; \
 	$$UV pyproject.toml --output-file requirements/runtime.txt; \
 	$$UV --excludes requirements/trainers-without.txt requirements/trainers-wanted.txt --output-file requirements/trainers.txt; \
-	$$UV pyproject.toml --extra llamacpp --extra kafka --extra kubernetes --extra stores --extra hf --group test --group lint --group build --output-file requirements/dev.txt
+	$$UV pyproject.toml --extra llamacpp --extra kafka --extra prometheus --extra kubernetes --extra stores --extra hf --group test --group lint --group build --output-file requirements/dev.txt
 
 wheel: setup  ## build the wheels (relume, relume-trainer) into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist . ./packaging/trainer

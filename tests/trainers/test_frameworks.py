@@ -36,35 +36,20 @@ class Case:
     environment: tuple[tuple[str, str], ...] = ()
 
 
-CASES = {
-    "pytorch": Case("torch_plain"),
-    "ddp": Case("torch_plain", world=2),
-    "fsdp2": Case("torch_sharded", world=2),
-    "fsdp2-staged": Case("torch_sharded", world=2, variant="staged"),
-    "jax": Case("jax_orbax"),
-    "jax-2": Case("jax_orbax", world=2),
-    "transformers": Case("hf_trainer"),
-    "transformers-2": Case("hf_trainer", world=2),
-    "keras-jax": Case("keras_fit", environment=(("KERAS_BACKEND", "jax"),)),
-    "keras-torch": Case("keras_fit", environment=(("KERAS_BACKEND", "torch"),)),
-    "lightning": Case("lightning_fit"),
-    "lightning-2": Case("lightning_fit", world=2),
-}
-
-
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in CASES], scope="module")
+@pytest.fixture(scope="class")
 def case(request: pytest.FixtureRequest) -> Case:
-    return CASES[request.param]
+    found: Case = request.cls.case
+    return found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="class")
 def nursery(case: Case) -> Iterator[Nursery]:
     found = Nursery(case.module, **dict(case.environment))
     yield found
     found.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="class")
 def calm(case: Case, nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run that nobody disturbs. Its total does not matter for the others: the schedule does, so it is the same."""
     folder = tmp_path_factory.mktemp("calm")
@@ -96,71 +81,6 @@ def tell(run: Run, seed: int) -> str:
     return how
 
 
-def test_told_at_random_steps_and_during_saves_no_step_is_lost(run: Run, calm: Run) -> None:
-    """Exit code 75 with the last step committed, the next start goes on right after it, and all is bit-equal."""
-    for seed in range(SEEDS):
-        draw = random.Random(seed)
-        during_a_save = seed % 2 == 1
-        run.start(every=5)
-        run.wait_for_step(run.trained() + draw.randrange(1, 8))
-        if during_a_save:
-            run.wait_for_save()
-        how = tell(run, seed)
-        assert run.wait() == [EX_TEMPFAIL] * run.job.world, run.log()
-        assert run.committed() == run.trained() + 1 == run.heard("leaving")[0]["step"]
-        LOG.info("seed %d: told by %s%s, left at %d", seed, how, " in a save" * during_a_save, run.committed())
-    finish(run, calm)
-    assert [len(run.lines(rank)) for rank in range(run.job.world)] == [run.job.total] * run.job.world
-
-
-def test_killed_at_random_moments_of_saves_what_was_committed_is_not_lost(run: Run, calm: Run) -> None:
-    """The next start goes on at the newest marked checkpoint; steps since then are done again, to the same bits."""
-    again = 0
-    for seed in range(SEEDS):
-        draw = random.Random(1000 + seed)
-        committed = start_again(run)
-        run.wait_for_step(committed + draw.randrange(0, 9))
-        run.wait_for_save()
-        time.sleep(draw.random() * 0.15)  # a save takes 0.06 s and what the framework needs
-        run.kill()
-        again += run.trained() + 1 - run.committed()
-        LOG.info(
-            "seed %d: began at %d, killed in step %d, newest mark %d",
-            seed,
-            committed,
-            run.trained() + 1,
-            run.committed(),
-        )
-    LOG.info("%d uncommitted steps are done again", again)
-    start_again(run)
-    run.kill()
-    finish(run, calm)
-
-
-def test_a_full_disk_ends_no_training(run: Run, case: Case) -> None:
-    """Planned saves and one that is told fail on all ranks alike; what was committed stands; with room it saves."""
-    if case.module == "hf_trainer":
-        pytest.skip(
-            "the Trainer writes by itself, and ends with an OSError; the next start goes on from what is marked"
-        )
-    run.start(every=5)
-    wait_until(lambda: bool(run.heard("saved")) or run.ended(), BOUND)
-    run.signal(signal.SIGUSR1)
-    assert run.wait() == [EX_TEMPFAIL] * run.job.world, run.log()
-    committed = run.committed()
-    run.start(every=5, most_bytes=100, variant="")
-    wait_until(lambda: bool(run.heard("save_failed")) or run.ended(), BOUND)
-    run.tell(id="full", epoch=1)
-    wait_until(lambda: any(report.get("id") == "full" for report in run.heard("save_failed")) or run.ended(), BOUND)
-    run.wait_for_step(run.trained() + 2)
-    run.kill()
-    assert (run.heard("saved"), run.committed()) == ([], committed), run.log()
-    start_again(run)
-    wait_until(lambda: bool(run.heard("saved")) or run.ended(), BOUND)
-    assert not run.ended(), run.log()
-    run.kill()
-
-
 def start_again(run: Run) -> int:
     """Start, and see that it goes on from the newest marked checkpoint; returns its step."""
     committed = run.committed()
@@ -176,3 +96,119 @@ def finish(run: Run, calm: Run) -> None:
     run.start(pause=0.0)
     assert run.wait() == [0] * run.job.world, run.log()
     assert run.curves() == calm.curves()
+
+
+class Proofs:
+    """What is shown of each framework: a class each below, so that each is run by one process."""
+
+    case: Case
+
+    def test_told_at_random_steps_and_during_saves_no_step_is_lost(self, run: Run, calm: Run) -> None:
+        """Exit code 75 with the last step committed, the next start goes on right after it, and all is bit-equal."""
+        for seed in range(SEEDS):
+            draw = random.Random(seed)
+            during_a_save = seed % 2 == 1
+            run.start(every=5)
+            run.wait_for_step(run.trained() + draw.randrange(1, 8))
+            if during_a_save:
+                run.wait_for_save()
+            how = tell(run, seed)
+            assert run.wait() == [EX_TEMPFAIL] * run.job.world, run.log()
+            assert run.committed() == run.trained() + 1 == run.heard("leaving")[0]["step"]
+            LOG.info("seed %d: told by %s%s, left at %d", seed, how, " in a save" * during_a_save, run.committed())
+        finish(run, calm)
+        assert [len(run.lines(rank)) for rank in range(run.job.world)] == [run.job.total] * run.job.world
+
+    def test_killed_at_random_moments_of_saves_what_was_committed_is_not_lost(self, run: Run, calm: Run) -> None:
+        """The next start goes on at the newest marked checkpoint; steps since then are done again, to the same bits."""
+        again = 0
+        for seed in range(SEEDS):
+            draw = random.Random(1000 + seed)
+            committed = start_again(run)
+            run.wait_for_step(committed + draw.randrange(0, 9))
+            run.wait_for_save()
+            time.sleep(draw.random() * 0.15)  # a save takes 0.06 s and what the framework needs
+            run.kill()
+            again += run.trained() + 1 - run.committed()
+            LOG.info(
+                "seed %d: began at %d, killed in step %d, newest mark %d",
+                seed,
+                committed,
+                run.trained() + 1,
+                run.committed(),
+            )
+        LOG.info("%d uncommitted steps are done again", again)
+        start_again(run)
+        run.kill()
+        finish(run, calm)
+
+    def test_a_full_disk_ends_no_training(self, run: Run, case: Case) -> None:
+        """Planned saves and one that is told fail on all ranks alike; what was committed stands; with room it saves."""
+        if case.module == "hf_trainer":
+            pytest.skip(
+                "the Trainer writes by itself, and ends with an OSError; the next start goes on from what is marked"
+            )
+        run.start(every=5)
+        wait_until(lambda: bool(run.heard("saved")) or run.ended(), BOUND)
+        run.signal(signal.SIGUSR1)
+        assert run.wait() == [EX_TEMPFAIL] * run.job.world, run.log()
+        committed = run.committed()
+        run.start(every=5, most_bytes=100, variant="")
+        wait_until(lambda: bool(run.heard("save_failed")) or run.ended(), BOUND)
+        run.tell(id="full", epoch=1)
+        wait_until(lambda: any(report.get("id") == "full" for report in run.heard("save_failed")) or run.ended(), BOUND)
+        run.wait_for_step(run.trained() + 2)
+        run.kill()
+        assert (run.heard("saved"), run.committed()) == ([], committed), run.log()
+        start_again(run)
+        wait_until(lambda: bool(run.heard("saved")) or run.ended(), BOUND)
+        assert not run.ended(), run.log()
+        run.kill()
+
+
+class TestPyTorch(Proofs):
+    case = Case("torch_plain")
+
+
+class TestDistributedDataParallel(Proofs):
+    case = Case("torch_plain", world=2)
+
+
+class TestFullyShardedWithDcp(Proofs):
+    case = Case("torch_sharded", world=2)
+
+
+class TestFullyShardedWithDcpStaged(Proofs):
+    case = Case("torch_sharded", world=2, variant="staged")
+
+
+class TestJaxWithOrbax(Proofs):
+    case = Case("jax_orbax")
+
+
+class TestJaxWithOrbaxTwoProcesses(Proofs):
+    case = Case("jax_orbax", world=2)
+
+
+class TestTransformers(Proofs):
+    case = Case("hf_trainer")
+
+
+class TestTransformersTwoRanks(Proofs):
+    case = Case("hf_trainer", world=2)
+
+
+class TestKerasOnJax(Proofs):
+    case = Case("keras_fit", environment=(("KERAS_BACKEND", "jax"),))
+
+
+class TestKerasOnTorch(Proofs):
+    case = Case("keras_fit", environment=(("KERAS_BACKEND", "torch"),))
+
+
+class TestLightning(Proofs):
+    case = Case("lightning_fit")
+
+
+class TestLightningTwoRanks(Proofs):
+    case = Case("lightning_fit", world=2)
