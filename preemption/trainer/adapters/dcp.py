@@ -64,7 +64,7 @@ class ShardedState:
         )
         for name, one in self._same.items():
             one.load_state_dict(states[name])
-        randomness.read(folder / f"random-{current_rank()}.json")
+        randomness.restore(randomness.read(folder / f"random-{current_rank()}.json"))
 
     def _states(self) -> dict[str, Any]:
         model, optimizer = state_dicts.get_state_dict(self._model, self._optimizer)

@@ -65,7 +65,7 @@ class JaxState:
         if self._iterator is not None:
             at = json.loads((folder / f"iterator-{rank}.json").read_text(encoding="utf-8"))
             self._iterator.set_state(bytes.fromhex(at["bytes"]) if "bytes" in at else at["value"])
-        randomness.read(folder / f"random-{rank}.json")
+        randomness.restore(randomness.read(folder / f"random-{rank}.json"))
 
 
 class CoordinationBoard:

@@ -3,9 +3,9 @@
     told = SaveWhenTold("checkpoints", model, batches)
     told.fit(epochs=10, callbacks=[...])
 
-`batches` has a length and items: ``batches[i]`` is a batch. Saved: all variables of the model and of the optimizer
-(seed generators included), the place in the data, and the global generators. An epoch that was broken off is a `fit` of
-its own when it goes on, so metrics of that epoch are of its rest, and other callbacks see two beginnings.
+`batches` has a length and items: ``batches[i]`` is a batch, the same each time. Saved: all variables of the model and
+of the optimizer (seed generators included), the place in the data, and the global generators. An epoch that was broken
+off is a `fit` of its own when it goes on, so its metrics are of its rest, and other callbacks see two beginnings.
 """
 
 from __future__ import annotations
@@ -92,9 +92,12 @@ class SaveWhenTold(Callback):  # type: ignore[misc] # its base is not known wher
         self._guard = CheckpointGuard(folder, save=self._save, load=self._load, settings=settings, ranks=self._ranks)
         self._rest = Rest(batches, seed, 0)
         self._begun = 0
+        self._generators: Mapping[str, Any] | None = None
+        """What the generators are to be when the next batch begins: on torch, Keras draws between epochs."""
 
     def fit(self, *, epochs: int, callbacks: list[Any] | None = None, **arguments: Any) -> list[Any]:
         """As `model.fit`, from the newest checkpoint on; the `History` of each part. Raises Preempted, RankLost."""
+        self._generators = randomness.capture()
         epoch, batch = divmod(self._guard.resume(), len(self._batches))
         arguments["callbacks"] = [*(callbacks or []), self]
         histories = []
@@ -111,13 +114,22 @@ class SaveWhenTold(Callback):  # type: ignore[misc] # its base is not known wher
         self._rest.go_to(epoch)
         self._begun = epoch * len(self._batches) + (len(self._batches) - len(self._rest))
 
+    def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """The generators are where the batch before left them, whatever was drawn to prepare this epoch."""
+        if self._generators is not None:
+            randomness.restore(self._generators)
+            self._generators = None
+
     def place(self, batch: int) -> int:
         """Batches trained on since the first epoch, when this epoch's `fit` has done its batch number `batch`."""
         return self._begun + batch + 1
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """A step is done. Raises Preempted, RankLost."""
-        self._guard.step(self.place(batch))
+        done = self.place(batch)
+        if done % len(self._batches) == 0:
+            self._generators = randomness.capture()
+        self._guard.step(done)
 
     def on_test_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Evaluation can be left too. Raises Preempted, RankLost."""
@@ -154,4 +166,4 @@ class SaveWhenTold(Callback):  # type: ignore[misc] # its base is not known wher
                 kind = numpy.dtype(name)
                 count = int(numpy.prod(shape, dtype=numpy.int64))
                 variable.assign(numpy.frombuffer(file.read(count * kind.itemsize), dtype=kind).reshape(shape))
-        randomness.read(folder / f"random-{self._ranks.rank}.json")
+        self._generators = randomness.read(folder / f"random-{self._ranks.rank}.json")

@@ -41,6 +41,7 @@ class SaveWhenTold(Callback):  # type: ignore[misc] # its base is not known wher
         self._ranks = ranks
         self._guard: CheckpointGuard | None = None
         self._trainer: Any = None
+        self._generators: dict[str, Any] | None = None
 
     @property
     def newest(self) -> str | None:
@@ -65,8 +66,14 @@ class SaveWhenTold(Callback):  # type: ignore[misc] # its base is not known wher
             ranks=self._ranks or plain.ranks(),
         )
         if trainer.ckpt_path is not None:
-            randomness.read(Path(trainer.ckpt_path).parent / f"random-{plain.current_rank()}.json")
+            self._generators = randomness.read(Path(trainer.ckpt_path).parent / f"random-{plain.current_rank()}.json")
         self._guard.resumed(trainer.global_step)
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Before the first batch, and after the loader has drawn its seed."""
+        if self._generators is not None:
+            randomness.restore(self._generators)
+            self._generators = None
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """A step is done when the optimizer has stepped. Raises Preempted, RankLost."""

@@ -20,9 +20,10 @@ def write(path: Path) -> None:
     path.write_text(json.dumps(capture()), encoding="utf-8")
 
 
-def read(path: Path) -> None:
-    """Set the generators to what `write` has written. Raises OSError, ValueError, KeyError for what is none of it."""
-    restore(json.loads(path.read_text(encoding="utf-8")))
+def read(path: Path) -> dict[str, Any]:
+    """What `write` has written, for `restore`. Raises OSError, ValueError."""
+    states: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return states
 
 
 def capture() -> dict[str, object]:

@@ -55,7 +55,7 @@ class TorchState:
         _read(self._same, folder / "model.pt")
         if self._own:
             _read(self._own, folder / f"rank-{self._rank}.pt")
-        randomness.read(folder / f"random-{self._rank}.json")
+        randomness.restore(randomness.read(folder / f"random-{self._rank}.json"))
 
 
 class StoreBoard:

@@ -65,7 +65,7 @@ def run(job: Job) -> None:
     told.job = job
     inputs, targets = map(torch.from_numpy, samples())
     order = Batches(len(inputs), 8, seed=5, start=told.step, share=(job.rank, job.world))
-    loader = DataLoader(TensorDataset(inputs, targets), batch_sampler=order, generator=torch.Generator())
+    loader = DataLoader(TensorDataset(inputs, targets), batch_sampler=order)
     trainer = pl.Trainer(
         max_steps=job.total, accelerator="cpu", devices=job.world, strategy="ddp" if job.world > 1 else "auto",
         logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
