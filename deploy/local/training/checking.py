@@ -35,6 +35,8 @@ class Checker:
                 return await loop.run_in_executor(self._threads, look_at, saved, folder)
         except TimeoutError:
             raise BadCheckpoint(f"{saved.path} could not be looked at within {BOUND:g} s") from None
+        except OSError as error:
+            raise BadCheckpoint(f"{saved.path} cannot be read: {error}") from None
 
     def close(self) -> None:
         """Begin nothing more; what hangs is left."""

@@ -68,7 +68,7 @@ async def what_is_left(left: Left) -> str:
         return ""
     try:
         on_cards = parse_apps(await ask_nvidia(NVIDIA_APPS), left.cards)
-    except InventoryFailed as error:
+    except (InventoryFailed, OSError) as error:
         logger.warning("the cards of an ended run cannot be looked at: %s", error)
         return "nvidia-smi does not tell who is on its cards"
     facts = await asyncio.to_thread(_facts, left.data_dir, on_cards)

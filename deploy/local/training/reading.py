@@ -88,5 +88,8 @@ class ReportFile:
         """Nothing came in two looks: nobody has it open any more."""
         self._quiet += 1
         if self._quiet > 1:
-            self._old.unlink(missing_ok=True)
+            try:
+                self._old.unlink(missing_ok=True)
+            except OSError:
+                return  # the next look tries again
             self._reads_old, self._position, self._rest, self._skipping = False, 0, b"", False

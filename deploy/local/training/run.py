@@ -10,7 +10,7 @@ from typing import Final
 
 from deploy.local.addresses import NoFreePort
 from deploy.local.declared import Reason
-from deploy.local.logs import log_path, tail
+from deploy.local.logs import UnknownReplica, log_path, tail
 from deploy.local.process import Order
 from deploy.local.training.emptying import until_empty
 from deploy.local.training.ending import Said, ending_of
@@ -288,5 +288,8 @@ class Run:
     def _last_lines(self) -> tuple[str, ...]:
         """Of the member that ended first."""
         first = self.gang.ends[0].grant.member if self.gang.ends else self.shape.members[0].member
-        lines = tail(log_path(logs_of(self._tools.folder), first), TAIL_LINES)
+        try:
+            lines = tail(log_path(logs_of(self._tools.folder), first), TAIL_LINES)
+        except UnknownReplica:  # a name that is no file's: it never wrote anything
+            return ()
         return tuple(line[:TOLD_LINE] for line in lines)

@@ -9,6 +9,7 @@ from typing import Final
 
 from events.envelope import AnyEnvelope, Envelope
 from events.log import Record
+from events.names import is_dns_label
 from events.types.grants import LeadershipTaken
 from events.types.training import TrainingDeclared, TrainingGranted
 from preemption.core.training import TrainingPolicy
@@ -76,6 +77,8 @@ class TrainingView:
         return event.job
 
     def _policy(self, event: TrainingDeclared) -> TrainingPolicy | str:
+        if not is_dns_label(event.job):  # it becomes a folder's name
+            return f"{event.job!r} is no name of a job: lower case letters, digits and hyphens, 63 at most"
         try:
             return self._read(event)
         except ValueError as error:

@@ -10,6 +10,7 @@ import pytest
 
 from events.types.shared import Resources
 from events.types.training import CheckpointCommitted, CheckpointFailed, Ending, RunState, Stop
+from events.units import Seconds
 from tests.support.local_cluster import until_dead
 from tests.support.training_stage import TrainingStage, granted, notice_of, spec_of, trainer
 
@@ -179,3 +180,16 @@ async def test_a_shim_that_is_killed(stage: TrainingStage) -> None:
     os.kill(shim, signal.SIGKILL)
     state = await stage.empty()
     assert (state.ending, state.failures) == (Ending.LOST, 0)
+
+
+async def test_relume_stops_and_one_does_not_mind(stage: TrainingStage) -> None:
+    """One that says nothing within its time for a word gets SIGTERM, and soon SIGKILL: relume does not wait on."""
+    await stage.declare_job(spec_of(*trainer("ignores"), checkpoint={"ackTimeout": "500ms"}))
+    await stage.say(granted())
+    await stage.trained()
+    began = stage.clock.now()
+    await stage.cluster.stop(Seconds(0.0), Seconds(60.0))
+    assert 1.4 < stage.clock.now() - began < 20.0
+    state = await stage.job()
+    assert state is not None
+    assert (state.ending, state.members[0].exit_code, state.failures) == (Ending.TOLD, -9, 0)

@@ -78,6 +78,13 @@ def test_revisions() -> None:
     assert isinstance(job.revisions[5], TrainingPolicy)
 
 
+def test_a_name_that_is_a_path() -> None:
+    """A foreign declaration cannot lead out of the data folder."""
+    world = World()
+    world.say(declared(job="../../etc"))
+    assert "is no name of a job" in str(world.view.jobs["../../etc"].revisions[1])
+
+
 def test_a_deleted_job_keeps_what_it_was_made_of() -> None:
     """Until nothing of it is left, its runs are ended by their own contract."""
     world = World()
