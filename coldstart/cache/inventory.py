@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,31 +110,40 @@ def space(layout: Layout, policy: RoomPolicy) -> Space:
     return Space(capacity(policy, total, free, Bytes(used)), Bytes(used))
 
 
-def evict(layout: Layout, one: Cached) -> None:
+def evict(layout: Layout, *chosen: Cached) -> None:
     """Out of the cache, manifests first, so that no crash leaves a manifest without its blobs. InUse or Pinned.
 
-    Blobs that another manifest names stay.
+    Blobs that another manifest names stay. All manifests are read once, however many are evicted.
     """
-    if one.pinned:
-        raise Pinned(one.digest)
-    own, others = _of_snapshots(layout, set(one.snapshots))
-    for snapshot in one.snapshots:
-        with holding.unused(layout, snapshot) as free:
-            if not free:
-                raise InUse(one.digest)
-            for path in own[snapshot]:
-                path.unlink(missing_ok=True)
-            layout.discard(layout.snapshots / snapshot)
-            for folder in (layout.heat, layout.pins):
-                (folder / snapshot).unlink(missing_ok=True)
-    for blob in set(one.blobs) - others:
-        layout.discard(layout.blob(blob))
+    for one in chosen:
+        if one.pinned:
+            raise Pinned(one.digest)
+    own, others = _of_snapshots(layout, {snapshot for one in chosen for snapshot in one.snapshots})
+    holders = others + Counter(blob for one in chosen for blob in one.blobs)
+    for one in chosen:
+        for snapshot in one.snapshots:
+            _evict_snapshot(layout, snapshot, own[snapshot], one.digest)
+        holders.subtract(one.blobs)
+        for blob in one.blobs:
+            if holders[blob] <= 0:
+                layout.discard(layout.blob(blob))
 
 
-def _of_snapshots(layout: Layout, snapshots: set[str]) -> tuple[dict[str, list[Path]], set[str]]:
+def _evict_snapshot(layout: Layout, snapshot: str, named_by: list[Path], digest: str) -> None:
+    with holding.unused(layout, snapshot) as free:
+        if not free:
+            raise InUse(digest)
+        for path in named_by:
+            path.unlink(missing_ok=True)
+        layout.discard(layout.snapshots / snapshot)
+        for folder in (layout.heat, layout.pins):
+            (folder / snapshot).unlink(missing_ok=True)
+
+
+def _of_snapshots(layout: Layout, snapshots: set[str]) -> tuple[dict[str, list[Path]], Counter[str]]:
     """The manifests of these snapshots, and the blobs that others name."""
     own: dict[str, list[Path]] = {snapshot: [] for snapshot in snapshots}
-    others: set[str] = set()
+    others: Counter[str] = Counter()
     for path, manifest in manifests(layout):
         if manifest.snapshot in snapshots:
             own[manifest.snapshot].append(path)

@@ -45,9 +45,8 @@ class Rooms:
             entries = tuple(replace(one, held=one.held or one.digest in self.kept) for one in entries)
             gone = admit(needed, space, entries, self._policy)
             by_digest = inventory.by_digest(there)
-            for entry in gone:
-                inventory.evict(self._layout, by_digest[entry.digest])
             if gone:
+                inventory.evict(self._layout, *(by_digest[entry.digest] for entry in gone))
                 clock = clock_after(inventory.clock_of(self._layout), gone, self._policy.sla)
                 inventory.move_clock(self._layout, clock)
                 self._layout.empty_trash()

@@ -50,9 +50,8 @@ def collect(layout: Layout, policy: RoomPolicy, now: Instant) -> Cleared:
     there = inventory.cached(layout)
     gone = tidy(inventory.space(layout, policy), inventory.entries(layout, there), policy)
     by_digest = inventory.by_digest(there)
-    for entry in gone:
-        inventory.evict(layout, by_digest[entry.digest])
     if gone:
+        inventory.evict(layout, *(by_digest[entry.digest] for entry in gone))
         inventory.move_clock(layout, clock_after(inventory.clock_of(layout), gone, policy.sla))
     layout.empty_trash()
     freed = max(0, before - inventory.space(layout, policy).used)

@@ -114,3 +114,50 @@ def test_admission_frees_enough_or_says_no(rows: list[tuple[int, float, float, b
     assert used - freed + needed * MIB <= bound.capacity
     for one in gone:
         assert used - (freed - one.bytes) + needed * MIB > bound.capacity
+
+
+def having(name: str, blobs: dict[str, int], *, rate: float = 1.0, held: bool = False) -> Entry:
+    """Weights of several blobs, of so many MiB each."""
+    sizes = tuple((blob, mib * MIB) for blob, mib in blobs.items())
+    whole = Bytes(sum(size for _, size in sizes))
+    return Entry(name, whole, Seconds(4.0), Heat(rate, Instant(0.0), 0.0), held, sizes)
+
+
+def test_who_shares_all_is_not_evicted_in_vain() -> None:
+    """Its blobs are another's, which is held: that it goes would free nothing."""
+    there = [having("tuned", {"base": 4}, rate=0.1), having("base", {"base": 4}, held=True), having("x", {"x": 4})]
+    assert [one.digest for one in admit(Bytes(4 * MIB), space(8), there, POLICY)] == ["x"]
+
+
+def test_those_who_share_go_together() -> None:
+    """Only with the last of them the blob goes."""
+    there = [having("one", {"base": 6, "a": 1}), having("two", {"base": 6, "b": 1})]
+    assert {one.digest for one in admit(Bytes(8 * MIB), space(8), there, POLICY)} == {"one", "two"}
+    assert [one.digest for one in admit(Bytes(3 * MIB), space(8), there, POLICY)] == ["one"]
+
+
+def taken(left: list[Entry]) -> int:
+    """By the blobs of all, each once."""
+    return sum(dict(part for one in left for part in one.parts).values())
+
+
+SETS = st.lists(
+    st.tuples(st.sets(st.integers(0, 5), min_size=1), st.floats(0, 9), st.booleans()), max_size=8
+)  # fmt: skip
+
+
+@given(SETS, st.integers(0, 10))
+def test_admission_counts_shared_blobs_once(rows: list[tuple[set[int], float, bool]], needed: int) -> None:
+    """What is left after the evictions, and what comes, fits; else what is held is in the way."""
+    there = [
+        having(str(at), {f"b{blob}": blob for blob in blobs}, rate=rate, held=held)
+        for at, (blobs, rate, held) in enumerate(rows)
+    ]
+    bound = Space(Bytes(10 * MIB), Bytes(taken(there)))
+    try:
+        gone = admit(Bytes(needed * MIB), bound, there, POLICY)
+    except NoSpace:
+        assert taken([one for one in there if one.held]) + needed * MIB > bound.capacity
+        return
+    assert not any(one.held for one in gone)
+    assert taken([one for one in there if one not in gone]) + needed * MIB <= max(bound.capacity, 0) or not gone
