@@ -19,7 +19,7 @@ from events.log import Record
 from events.names import is_dns_label
 from events.types.decisions import OwnershipTaken, WishDecided
 from events.types.gateways import GatewayBeat
-from events.types.metrics import BacklogMeasured, LagMeasured, SignalMeasured
+from events.types.metrics import BacklogMeasured, LagMeasured, QueryMeasured, SignalMeasured
 from events.types.models import ModelDeclared
 from events.types.replicas import ReplicasObserved
 from events.types.requests import ActivationRequested, RequestArrived, RequestFinished, RequestWindow
@@ -80,6 +80,7 @@ class Fold:
             SignalMeasured: self._signal,
             BacklogMeasured: self._backlog,
             LagMeasured: self._lag,
+            QueryMeasured: self._query,
         }
 
     def take(self, record: Record, now: Instant) -> None:
@@ -236,6 +237,11 @@ class Fold:
         view = self.view_of(data.model)
         short = data if len(data.name) <= NAME_MOST else replace(data, name=data.name[:NAME_MOST])
         self._look(view, record, urgent=view.lag(short, self._at))
+
+    def _query(self, data: QueryMeasured, record: Record) -> None:
+        view = self.view_of(data.model)
+        short = data if len(data.name) <= NAME_MOST else replace(data, name=data.name[:NAME_MOST])
+        self._look(view, record, urgent=view.query(short, self._at))
 
     # -- inside
 

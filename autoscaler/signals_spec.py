@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from autoscaler.core.policy import LagPolicy, SignalPolicy
+from autoscaler.core.policy import LagPolicy, QueryPolicy, Series, SignalPolicy
 from events.spec import Duration, Spec
 from events.units import Seconds
 
@@ -19,6 +19,10 @@ KafkaName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")
 Server = Annotated[str, StringConstraints(pattern=r"^[^\s,/]+:\d{1,5}$")]
 
 ClusterName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+
+
+MetricsServer = Annotated[str, StringConstraints(pattern=r"^(https?://[^\s@]+|[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)$")]
+"""A name, or a URL without a password in it: declarations are read by many."""
 
 
 class KafkaLagSpec(Spec):
@@ -90,36 +94,77 @@ class KafkaLagSpec(Spec):
         )
 
 
+class PrometheusSpec(Spec):
+    """What a Prometheus server answers to a query, now and again."""
+
+    query: Annotated[str, StringConstraints(min_length=1, max_length=4096)]
+    """PromQL whose answer is one number, such as sum(vllm:num_requests_waiting{model_name="llama"})."""
+    server: MetricsServer | None = None
+    """A server that --prometheus-servers names, or a URL; default: that of --prometheus."""
+    every: Annotated[Duration, Field(ge=1, le=300)] = 15.0
+    """How often it is asked."""
+    target: Annotated[float, Field(gt=0)] = 1.0
+    """How much of it one replica takes."""
+    activation: Annotated[float, Field(ge=0)] = 0.0
+    """A number that is not above it wakes nothing and needs nothing."""
+    series: Series = Series.ONE
+    """What to make of several series: one refuses them, sum and max say how they are one number."""
+    empty_is_zero: bool = False
+    """An answer without any series means 0; by default it means that the number is not known."""
+
+    def resolve(self) -> QueryPolicy:
+        """Plain numbers."""
+        return QueryPolicy(
+            query=self.query, server=self.server or "", every=Seconds(self.every), series=self.series,
+            empty_is_zero=self.empty_is_zero,
+        )  # fmt: skip
+
+
 class SignalSpec(Spec):
     """One number from outside: told by anyone as relume.signal.measured, or measured by relume itself."""
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=253)] | None = None
-    """Its name, as in relume.signal.measured; of a kafkaLag it may be left out."""
+    """Its name, as in relume.signal.measured; of a kafkaLag and of a prometheus query it may be left out."""
     target: Annotated[float, Field(gt=0)] | None = None
     """How much of it one replica takes; default: what its sender says."""
     activation: Annotated[float, Field(ge=0)] | None = None
     """A number that is not above it wakes nothing and needs nothing; default: 0."""
     kafka_lag: KafkaLagSpec | None = None
     """Measured by relume: the lag of a consumer group."""
+    prometheus: PrometheusSpec | None = None
+    """Measured by relume: what a Prometheus server answers to a query."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if self.kafka_lag is None and self.name is None:
-            raise ValueError("a signal needs a name, or says what is measured; add name: … or kafkaLag: …")
-        if self.kafka_lag is not None and (self.target is not None or self.activation is not None):
-            raise ValueError("target and activation of a kafkaLag stand inside it; move them there")
+        kinds = [name for name, given in (("kafkaLag", self.kafka_lag), ("prometheus", self.prometheus)) if given]
+        if not kinds and self.name is None:
+            raise ValueError(
+                "a signal needs a name, or says what is measured; add name: …, kafkaLag: … or prometheus: …"
+            )
+        if len(kinds) > 1:
+            raise ValueError("kafkaLag and prometheus are two signals; write each as an item of its own")
+        if kinds and (self.target is not None or self.activation is not None):
+            raise ValueError(f"target and activation of {kinds[0]} stand inside it; move them there")
         return self
 
     @property
     def known_as(self) -> str:
         """Its name, or what stands in for it."""
-        if self.name is not None or self.kafka_lag is None:
-            return self.name or ""
+        if self.name is not None:
+            return self.name
+        if self.prometheus is not None:
+            return f"prometheus/{self.prometheus.query}"[:253]
+        if self.kafka_lag is None:
+            return ""
         return f"kafka/{self.kafka_lag.cluster or 'default'}/{self.kafka_lag.topic or '*'}/{self.kafka_lag.group}"[:253]
 
     def resolve(self) -> SignalPolicy:
         """Plain numbers."""
-        lag = self.kafka_lag
+        lag, query = self.kafka_lag, self.prometheus
+        if query is not None:
+            return SignalPolicy(
+                name=self.known_as, target=query.target, activation=query.activation, query=query.resolve()
+            )
         return SignalPolicy(
             name=self.known_as,
             target=self.target,

@@ -32,7 +32,7 @@ from events.types.inference import (
     Origin,
 )
 from events.types.letters import EventRejected
-from events.types.metrics import BacklogMeasured, LagMeasured, ReplicaMetrics, SignalMeasured
+from events.types.metrics import BacklogMeasured, LagMeasured, QueryMeasured, ReplicaMetrics, SignalMeasured
 from events.types.models import ModelDeclared, Override
 from events.types.phases import ColdStartFinished, ReplicaDrained, ReplicaPhaseChanged, ReplicaSuspected
 from events.types.reclaims import ReclaimChanged, ReclaimLedger, ReclaimStep, ReclaimVerdict
@@ -164,6 +164,7 @@ EXAMPLES: Final[tuple[Any, ...]] = (
     ReplicaMetrics(model="llama", replica=_REPLICA, revision=3, running=1, waiting=0, kv_cache_use=0.25),
     BacklogMeasured(model="llama", source="orders", items=120, drain_rate=4.5, oldest_at=AT - 30),
     SignalMeasured(model="llama", name="queue_seconds", value=12.0, target=4.0, valid_for=30.0),
+    QueryMeasured(model="llama", name="waiting", value=12.0, delay=7.5, series=1, valid_for=45.0),
     LagMeasured(
         model="llama", name="orders", lag=420, standing=450, partitions=12, with_lag=9, produced=35.0, consumed=28.5
     ),

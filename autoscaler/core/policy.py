@@ -36,18 +36,44 @@ class LagPolicy:
     exclude_after: Seconds | None
 
 
+class Series(StrEnum):
+    """What is made of several time series that one query gives."""
+
+    ONE = "one"
+    """There must be one."""
+    SUM = "sum"
+    MAX = "max"
+
+
+@value
+class QueryPolicy:
+    """A query of a metrics server: what is asked, where, how often.
+
+    `server`: the name of one of --prometheus-servers, or its URL; empty: that of --prometheus. `empty_is_zero`: an
+    answer without a series is 0; else it is unknown.
+    """
+
+    query: str
+    server: str
+    every: Seconds
+    series: Series
+    empty_is_zero: bool
+
+
 @value
 class SignalPolicy:
     """A number from outside that the model follows.
 
     `target`: the part of it that one replica takes; None: what the number's sender says. `activation`: a number that is
-    not above it needs nothing. `lag`: it is the lag of a consumer group, which we measure ourselves.
+    not above it needs nothing. `lag`, `query`: it is the lag of a consumer group, or what a metrics server says; we
+    measure it ourselves.
     """
 
     name: str
     target: float | None = None
     activation: float = 0.0
     lag: LagPolicy | None = None
+    query: QueryPolicy | None = None
 
 
 class Mode(StrEnum):

@@ -8,7 +8,7 @@ from autoscaler.core.floors import LASTS_MOST
 from autoscaler.core.lag import LagNeed, need
 from autoscaler.core.model import LagSeen, SignalSeen
 from autoscaler.core.policy import ScalingPolicy, SignalPolicy
-from events.types.metrics import LagMeasured
+from events.types.metrics import LagMeasured, QueryMeasured
 from events.units import Instant, Seconds
 
 SIGNALS_MOST = 16
@@ -60,10 +60,11 @@ NO_SIGNALS = Needed()
 class _Kept:
     """The newest reading of a signal, what it needed lately, and the rate of a replica as far as it is known."""
 
-    __slots__ = ("at", "need", "per_replica", "reading", "ready", "recent", "until")
+    __slots__ = ("at", "error", "need", "per_replica", "reading", "ready", "recent", "until")
 
     def __init__(self) -> None:
         self.reading: Reading | None = None
+        self.error = ""
         self.at = self.until = Instant(0.0)
         self.need = LagNeed(replicas=0.0, wanted=0.0)
         self.per_replica: float | None = None
@@ -127,6 +128,17 @@ class Signals:
             return 0.0
         kept.learn(measured, ready)
         kept.take(Reading(measured.lag, None, Seconds(measured.valid_for), measured), at)
+        return self._weigh(measured.name, kept, at, policy)
+
+    def query(self, measured: QueryMeasured, at: Instant, policy: ScalingPolicy) -> float:
+        """What a metrics server said. Its numbers are as old as they are late. Returns the replicas that they need."""
+        if _signal(measured.name, policy) is None:
+            return 0.0
+        kept = self._keep(measured.name, policy)
+        kept.error = measured.error
+        if measured.value is None:
+            return 0.0
+        kept.take(Reading(measured.value, None, Seconds(measured.valid_for)), Instant(at - measured.delay))
         return self._weigh(measured.name, kept, at, policy)
 
     def needed(self, now: Instant, policy: ScalingPolicy) -> Needed:
@@ -214,7 +226,7 @@ def _seen(name: str, kept: _Kept, now: Instant, policy: ScalingPolicy) -> Signal
         value=kept.reading.value,
         target=signal.lag.target if signal is not None and signal.lag else _target(name, kept.reading, policy),
         age=max(0.0, now - kept.at),
-        error="" if lag is None else lag.error,
+        error=_error(kept),
         lag=None if lag is None else LagSeen(
             standing=lag.standing, partitions=lag.partitions, with_lag=lag.with_lag, unknown=lag.unknown,
             produced=lag.produced, consumed=lag.consumed, per_replica=kept.per_replica,
@@ -224,4 +236,6 @@ def _seen(name: str, kept: _Kept, now: Instant, policy: ScalingPolicy) -> Signal
 
 
 def _error(kept: _Kept | None) -> str:
-    return kept.reading.lag.error if kept is not None and kept.reading is not None and kept.reading.lag else ""
+    if kept is None or kept.error:
+        return "" if kept is None else kept.error
+    return kept.reading.lag.error if kept.reading is not None and kept.reading.lag else ""

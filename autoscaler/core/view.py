@@ -18,7 +18,7 @@ from autoscaler.core.policy import ScalingPolicy
 from autoscaler.core.signals import NO_SIGNALS, Needed, Reading, Signals
 from autoscaler.core.windows import Windows
 from coldstart.core.estimate import StartEstimate
-from events.types.metrics import LagMeasured
+from events.types.metrics import LagMeasured, QueryMeasured
 from events.types.replicas import ReplicasObserved, ReplicaState, ReplicaStatus
 from events.types.requests import RequestWindow
 from events.types.shared import Sketch
@@ -202,6 +202,13 @@ class ModelView:
             return False
         self._signals = self._signals or Signals()
         return self._asks(self._signals.lag(measured, at, self.declared.policy, self._observed.ready))
+
+    def query(self, measured: QueryMeasured, at: Instant) -> bool:
+        """What a metrics server said. True as for `signal`."""
+        if self.declared is None:
+            return False
+        self._signals = self._signals or Signals()
+        return self._asks(self._signals.query(measured, at, self.declared.policy))
 
     def observe(self, observed: ReplicasObserved, at: Instant) -> None:
         """The model's replicas, whole."""

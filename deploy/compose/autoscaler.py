@@ -1,4 +1,4 @@
-"""The autoscaler as a part, with the measuring of the lags that its models follow."""
+"""The autoscaler as a part, with the measuring of the numbers that its models follow."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from autoscaler.gauges import Readers
 from autoscaler.loop import Autoscaler
 from autoscaler.measuring import Measuring
-from autoscaler.ports import LagReader
 from autoscaler.settings import AutoscalerSettings
 from deploy.api.ports import Reading
 from deploy.compose.part import readings, until_one_ends
@@ -27,11 +27,11 @@ READ_BACK: Final = 10.0
 class AutoscalerPart:
     """The autoscaler of one process, which calls itself `owner` in the log."""
 
-    def __init__(self, log: EventLog, clock: Clock, owner: str, lags: LagReader) -> None:
+    def __init__(self, log: EventLog, clock: Clock, owner: str, readers: Readers) -> None:
         writer = EventWriter(f"relume/autoscaler/{owner}", clock)
         self.autoscaler = Autoscaler(log, clock, writer, AutoscalerSettings(owner=owner))
         teller = EventWriter(f"relume/signals/{owner}", clock)
-        self._measuring = Measuring(self.autoscaler.signalled, lags, log.offer, clock, teller)
+        self._measuring = Measuring(self.autoscaler.signalled, readers, log.offer, clock, teller)
         self._measures: asyncio.Task[None] | None = None
 
     async def start(self) -> None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 
+from autoscaler.gauges import Readers
 from deploy.api.settings import admin_settings
 from deploy.compose.agent import FOLDER as WEIGHTS
 from deploy.compose.agent import AgentPart
@@ -24,6 +25,7 @@ from deploy.compose.lags import KafkaLags
 from deploy.compose.other_agent import AgentElsewhere
 from deploy.compose.part import InBackground
 from deploy.compose.process import Made
+from deploy.compose.queries import PrometheusQueries
 from deploy.local.folder import DataFolder, FolderUnusable, holder_of, wait_for_folder
 from deploy.settings.kubernetes import ClusterKind
 from deploy.settings.settings import Settings
@@ -112,7 +114,8 @@ def make(role: Role, settings: Settings, log: OpenLog, clock: Clock, folder: Dat
 
 
 def _autoscaler(settings: Settings, log: OpenLog, clock: Clock, owner: str) -> AutoscalerPart:
-    return AutoscalerPart(log, clock, owner, KafkaLags(settings, clock))
+    readers = Readers(KafkaLags(settings, clock), PrometheusQueries(settings, clock))
+    return AutoscalerPart(log, clock, owner, readers)
 
 
 def _held(folder: DataFolder) -> TakeFolder:

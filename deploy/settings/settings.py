@@ -22,6 +22,7 @@ from deploy.settings.events_url import EventsUrl, KafkaEvents, SqliteEvents, par
 from deploy.settings.kafka import KafkaFields
 from deploy.settings.kubernetes import KubernetesFields
 from deploy.settings.peers import PeerFields
+from deploy.settings.prometheus import PrometheusFields
 from deploy.settings.weights import WeightFields
 from events.log import Retention
 from events.names import DNS_LABEL_PATTERN
@@ -57,7 +58,7 @@ def default_data_dir() -> Path:
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "share") / "relume"
 
 
-class Settings(WeightFields, PeerFields, KubernetesFields, KafkaFields):
+class Settings(WeightFields, PeerFields, PrometheusFields, KubernetesFields, KafkaFields):
     """All settings of a relume process."""
 
     model_config = SettingsConfigDict(

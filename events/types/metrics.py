@@ -51,6 +51,23 @@ class SignalMeasured:
     valid_for: Annotated[float, Gt(0)] = 60.0
 
 
+@event("relume.query.measured", Topic.METRICS)
+class QueryMeasured:
+    """What a query of a metrics server gave, until it is `valid_for` seconds old; its numbers are `delay` seconds late.
+
+    `name`: the signal of the model's declaration. `value` None: not known, and `error` says why: an empty answer, NaN,
+    a server that does not answer. `series`: how many time series the query gave.
+    """
+
+    model: str
+    name: str
+    value: Amount | None = None
+    delay: Amount = 0.0
+    series: Count = 0
+    error: str = ""
+    valid_for: Annotated[float, Gt(0)] = 60.0
+
+
 @event("relume.lag.measured", Topic.METRICS)
 class LagMeasured:
     """How far a consumer group is behind, in records; until it is `valid_for` seconds old.

@@ -10,12 +10,14 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.core.lag import Look, Offsets
-from autoscaler.core.policy import LagPolicy, ScalingPolicy, SignalPolicy
+from autoscaler.core.policy import LagPolicy, QueryPolicy, ScalingPolicy, Series, SignalPolicy
+from autoscaler.core.query import Answer
+from autoscaler.gauges import Readers
 from autoscaler.measuring import AT_ONCE, LOOK_MOST, Measuring
-from autoscaler.ports import LagUnknown
+from autoscaler.ports import LagUnknown, QueryUnknown
 from events.clock import SimulatedClock
 from events.envelope import AnyEnvelope
-from events.types.metrics import LagMeasured
+from events.types.metrics import LagMeasured, QueryMeasured
 from events.units import Seconds
 from events.writer import EventWriter
 from tests.autoscaler.test_lag import POLICY as LAG
@@ -54,24 +56,43 @@ class Reader:
         self.closed = True
 
 
+class Answers:
+    """Answers queries with what it was given; a query that it does not know is refused."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Answer] = {}
+        self.closed = False
+
+    async def ask(self, query: QueryPolicy) -> Answer:
+        if query.query not in self.known:
+            raise QueryUnknown("the server answers 400: parse error")
+        return self.known[query.query]
+
+    def close(self) -> None:
+        self.closed = True
+
+
 class World:
     """Measuring on a simulated clock."""
 
     def __init__(self) -> None:
         self.clock = SimulatedClock()
         self.reader = Reader(self.clock)
+        self.answers = Answers()
         self.models: dict[str, ScalingPolicy] = {}
         self.told: list[LagMeasured] = []
+        self.queried: list[QueryMeasured] = []
         self.full = False
         writer = EventWriter("relume/signals/test", self.clock)
-        self.measuring = Measuring(self._owned, self.reader, self._offer, self.clock, writer)
+        self.measuring = Measuring(self._owned, Readers(self.reader, self.answers), self._offer, self.clock, writer)
 
     def _owned(self) -> Iterable[tuple[str, ScalingPolicy]]:
         return self.models.items()
 
     def _offer(self, envelope: AnyEnvelope) -> bool:
         if not self.full:
-            self.told.append(envelope.data)
+            data = envelope.data
+            (self.queried if isinstance(data, QueryMeasured) else self.told).append(data)
         return not self.full
 
     async def until(self, wanted: Callable[[], bool]) -> None:
@@ -117,7 +138,7 @@ async def test_what_is_declared_anew_or_no_longer() -> None:
         world.models.clear()
         await world.clock.advance(60.0)
         assert len(world.reader.looks) == 3
-        assert world.measuring.counts().lags == 0
+        assert world.measuring.counts().measured == 0
 
 
 async def test_a_cluster_that_is_away_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
@@ -158,3 +179,25 @@ async def test_a_log_that_takes_nothing_is_counted() -> None:
         world.full = True
         await world.clock.advance(5.5)
         assert world.measuring.counts().untold == 1
+
+
+async def test_queries_are_measured_beside_lags() -> None:
+    """A query that is answered is told with its delay; one that is refused is told with the reason, and both come
+    again; lags of the same model go on."""
+    queries = [
+        SignalPolicy(
+            name=name,
+            query=QueryPolicy(query=query, server="", every=Seconds(5.0), series=Series.ONE, empty_is_zero=False),
+        )
+        for name, query in {"good": "up", "bad": "up("}.items()
+    ]
+    lags = model(LAG)
+    async with measuring(m=replace(lags, signals=(*lags.signals, *queries))) as world:
+        world.answers.known["up"] = Answer((3.0,), Seconds(7.0))
+        await world.until(lambda: [one.name for one in world.queried if one.value is not None] == ["good", "good"])
+    good = [one for one in world.queried if one.name == "good" and one.value is not None]
+    bad = [one for one in world.queried if one.name == "bad"]
+    assert (good[0].value, good[0].delay, good[0].error) == (3.0, 7.0, "")
+    assert (bad[-1].value, bad[-1].error) == (None, "the server answers 400: parse error")
+    assert world.told
+    assert world.answers.closed

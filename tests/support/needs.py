@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.demo.model import cached_path
-from tests.support import kafka_broker, kube_binary, s3_store
+from tests.support import kafka_broker, kube_binary, prometheus, s3_store
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,6 +68,11 @@ NEEDS: dict[str, Need] = {
         there=lambda: importlib.util.find_spec("huggingface_hub") is not None,
         purpose="tests of weights from a hub",
         remedy="install relume[hf]",
+    ),
+    "prometheus": Need(
+        there=lambda: prometheus.there() and importlib.util.find_spec("prometheus_api_client") is not None,
+        purpose="tests on a real Prometheus",
+        remedy="install prometheus (apt install prometheus) and relume[prometheus]",
     ),
     "nginx": Need(
         there=lambda: shutil.which("nginx") is not None,

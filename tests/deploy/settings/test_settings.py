@@ -80,11 +80,12 @@ EVERY = {
     "peer_address": "10.0.0.1:8082", "peer_listen": "0.0.0.0:8082",
     "adopt_within": "5m", "inference_reply_topics": "answers",
     "cluster": "kubernetes", "kube_context": "prod", "kube_namespace": "models",
+    "cache_capacity": "1Gi", "cache_prewarm_rate": "1Mi", "cache_scrub_rate": "1Mi", "prometheus": "http://p:9090",
 }  # fmt: skip
 FILES = (
     "gateway_tls_cert", "gateway_tls_key", "admin_tls_cert", "admin_tls_key", "admin_token_file", "admin_client_ca",
     "kafka_tls_ca", "kafka_tls_cert", "kafka_tls_key", "kafka_password_file", "kafka_clusters",
-    "kubeconfig", "peer_secret_file", "peer_tls_ca", "peer_tls_cert", "peer_tls_key",
+    "kubeconfig", "prometheus_servers", "peer_secret_file", "peer_tls_ca", "peer_tls_cert", "peer_tls_key",
 )  # fmt: skip
 
 
