@@ -158,8 +158,8 @@ class CheckpointGuard:
 
     @property
     def newest(self) -> Checkpoint | None:
-        """The newest whole checkpoint on disk, as this rank sees it."""
-        return next(self._store.candidates(), None)
+        """The newest whole checkpoint on disk, as this rank sees it; by `verify_content` its content is compared."""
+        return self._store.newest(verify_content=self._settings.verify_content)
 
     def close(self) -> None:
         """Stop listening; signals do again what they did before."""

@@ -95,6 +95,17 @@ class Store:
             except BadCheckpoint:
                 continue
 
+    def newest(self, *, verify_content: bool) -> Checkpoint | None:
+        """The newest whole checkpoint; with its content compared too, if asked, which reads all of it."""
+        for checkpoint in self.candidates():
+            try:
+                if verify_content:
+                    manifests.verify(checkpoint.path, checkpoint.manifest.files)
+            except BadCheckpoint:
+                continue
+            return checkpoint
+        return None
+
     def damaged(self) -> list[tuple[Path, str]]:
         """Folders that look like checkpoints and are none, with the reason."""
         found = []

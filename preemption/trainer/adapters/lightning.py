@@ -37,23 +37,16 @@ class SaveWhenTold(Callback):  # type: ignore[misc] # its base is not known wher
         self, folder: str | Path, *, settings: GuardSettings | None = None, ranks: Ranks | None = None
     ) -> None:
         self._folder = Path(folder)
-        self._settings = settings
+        self._settings = settings or GuardSettings()
         self._ranks = ranks
+        found = Store(self._folder, self._settings.keep).newest(verify_content=self._settings.verify_content)
+        self.newest = None if found is None else str(found.path / FILE)
+        """What to give to `ckpt_path`: the newest whole checkpoint; None to begin at the beginning."""
+        self.step = 0 if found is None else found.step
+        """Optimizer steps that `newest` has completed."""
         self._guard: CheckpointGuard | None = None
         self._trainer: Any = None
         self._generators: dict[str, Any] | None = None
-
-    @property
-    def newest(self) -> str | None:
-        """What to give to `ckpt_path`: the newest whole checkpoint; None to begin at the beginning."""
-        found = next(Store(self._folder, keep=2).candidates(), None)
-        return None if found is None else str(found.path / FILE)
-
-    @property
-    def step(self) -> int:
-        """Optimizer steps that `newest` has completed."""
-        found = next(Store(self._folder, keep=2).candidates(), None)
-        return 0 if found is None else found.step
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """All is loaded, the process group is there, and this is after Lightning has set its signal handlers."""

@@ -43,12 +43,9 @@ class SaveWhenTold(Callback):  # type: ignore[misc] # its base is not known wher
         )
         self._written: Path | None = None
         self._told = False
-
-    @property
-    def newest(self) -> str | None:
+        found = self._guard.newest if self._ranks.leads else None
+        self.newest = self._ranks.follow("" if found is None else str(found.path), self._settings.patience) or None
         """What to give to `resume_from_checkpoint`: the newest whole checkpoint; None to begin at the beginning."""
-        found = self._guard.newest
-        return None if found is None else str(found.path)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Count from where the Trainer begins; its later checkpoints of another life make way. Raises RankLost."""

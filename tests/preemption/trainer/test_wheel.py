@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -46,9 +47,15 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def interpreters() -> list[str]:
     """Ours, and the oldest that the wheel promises, where there is one that runs."""
-    oldest = shutil.which("python3.9")
-    runs = oldest is not None and subprocess.run([oldest, "-c", ""], capture_output=True, check=False).returncode == 0
-    return [sys.executable, *([oldest] if oldest is not None and runs else [])]
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    found = [shutil.which("python3.9"), *map(str, pyenv.glob("versions/3.9.*/bin/python3.9"))]
+    oldest = next((one for one in found if one is not None and runs(one)), None)
+    return [sys.executable, *([oldest] if oldest is not None else [])]
+
+
+def runs(python: str) -> bool:
+    """Whether it is more than a name: pyenv has one for versions that are not chosen."""
+    return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
 
 
 def test_it_holds_the_sdk_and_nothing_else(unpacked: Path) -> None:
