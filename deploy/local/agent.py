@@ -115,6 +115,8 @@ class Agent:
         self.speeds = Bandwidths()
         self._clock = clock
         self._flights: dict[Wanted, Flight] = {}
+        self._alone: dict[str, threading.Lock] = {}
+        """By what is fetched: asked for with and without a digest it is the same partial file."""
         self._turns = threading.BoundedSemaphore(TOGETHER)
         self._opened = threading.Event()
         self._open = contextlib.ExitStack()
@@ -230,9 +232,9 @@ class Agent:
         flight = self._flights.get(wanted)
         if flight is None:
             source = self._source(wanted)
-            flight = self._flights[wanted] = Flight(
-                why, Pace(self._clock, self._prewarm_rate() if why is Why.PREWARM else None)
-            )
+            pace = Pace(self._clock, self._prewarm_rate() if why is Why.PREWARM else None)
+            flight = Flight(why, pace, self._alone.setdefault(wanted.identity, threading.Lock()))
+            self._flights[wanted] = flight
             flight.done.add_done_callback(lambda _: self._ended(wanted, source, flight))
             flight.run(lambda: self._fetch(wanted, source, flight), lambda: self._settle(wanted))
         if why is Why.DEMAND:
@@ -285,7 +287,7 @@ class Agent:
     def _fetch(self, wanted: Wanted, source: Source, flight: Flight) -> Got:
         """In the flight's thread."""
         self._opened.wait()
-        with self._turns:
+        with flight.alone, self._turns:
             flight.began = True
             flight.told(lambda: self.told.began(wanted, source.shown(), flight.why))
             return self.cache.fetch(wanted, source, flight.pace)
@@ -299,6 +301,8 @@ class Agent:
     def _ended(self, wanted: Wanted, source: Source, flight: Flight) -> None:
         if self._flights.get(wanted) is flight:
             del self._flights[wanted]
+        if all(other.identity != wanted.identity for other in self._flights):
+            self._alone.pop(wanted.identity, None)
         error = flight.done.exception()
         if error is not None:
             self.told.failed(wanted, source.shown(), error)

@@ -122,7 +122,7 @@ class Prewarmer:
         failed = self._failures.get(wanted)
         return Candidate(
             key=_key(wanted), bytes=size, rate=sum(model.rate(now) for model in models),
-            absence=Seconds((size or 0) / speed) if manifest is None else manifest.fetch_seconds,
+            absence=Seconds((size or 0) / speed),  # the same for what is here and what is not: nobody takes turns
             here=manifest is not None, fetching=wanted in self._agent.flying(),
             wanted=any(model.counted_on(now) for model in models),
             pinned=blob is not None and blob.pinned,

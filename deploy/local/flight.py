@@ -75,9 +75,11 @@ class Pace(Progress):
 class Flight:
     """A fetch that runs. `done` is on the event loop; its use is held until the last of those who wait has its own."""
 
-    def __init__(self, why: Why, pace: Pace) -> None:
+    def __init__(self, why: Why, pace: Pace, alone: threading.Lock) -> None:
         self.why = why
         self.pace = pace
+        self.alone = alone
+        """Held while it fetches: two that fetch the same do it one after the other."""
         self.waiting = 0
         self.began = False
         """Set by its thread when it is its turn."""

@@ -62,6 +62,14 @@ async def until_cache(relume: Running, holds: Callable[[dict[str, Any]], object]
     return state
 
 
+async def report(relume: Running, starts: int) -> dict[str, Any]:
+    """The report of the only model, once so many cold starts are told: that follows the answer."""
+    async with asyncio.timeout(20):
+        while not (items := (await asked(relume, "coldstarts"))["items"]) or items[0]["starts"] < starts:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.05)
+    return dict(items[0])
+
+
 @asynccontextmanager
 async def cold(folder: Path, origin: Origin) -> AsyncIterator[Running]:
     """A relume with one model whose weights are far away."""
@@ -75,15 +83,15 @@ async def test_cold_from_http_is_the_slowest_part_and_not_the_sum(tmp_path: Path
     with served(weights(64 * MIB)) as origin:
         async with cold(tmp_path, origin) as relume:
             assert (await relume.chat(max_tokens=2)).status == 200
-            report = (await asked(relume, "coldstarts"))["items"][0]
-            phases = {one["phase"]: one["p50"] for one in report["phases"]}
+            first = await report(relume, 1)
+            phases = {one["phase"]: one["p50"] for one in first["phases"]}
             assert {"fetch", "spawn", "load", "answer"} <= set(phases)
             # Four connections at first, 20 MiB/s each; one alone would take longer.
             assert phases["fetch"] < 64 * MIB / LIMIT
-            assert report["tiers"] == {"remote": 1}
-            assert report["met"] + report["missed"] + report["impossible"] == 1
-            assert report["leastSeconds"] is not None
-            assert report["leastSeconds"] <= report["p50"] + 0.01
+            assert first["tiers"] == {"remote": 1}
+            assert first["met"] + first["missed"] + first["impossible"] == 1
+            assert first["leastSeconds"] is not None
+            assert first["leastSeconds"] <= first["p50"] + 0.01
             told = (await asked(relume, "models/echo/explain"))["sentences"][-1]
             assert told.startswith("The last cold start took")
             state = await until_cache(relume, lambda state: state["contents"])
@@ -91,7 +99,7 @@ async def test_cold_from_http_is_the_slowest_part_and_not_the_sum(tmp_path: Path
             assert state["network"] > LIMIT
             await relume.until(lambda status: status["state"] == "Zero")
             assert (await relume.chat(max_tokens=2)).status == 200
-            again = (await asked(relume, "coldstarts"))["items"][0]
+            again = await report(relume, 2)
             assert again["tiers"] == {"memory": 1, "remote": 1}
             assert origin.sent == 64 * MIB
 
@@ -173,9 +181,9 @@ async def test_commands_ask_the_relume_that_runs(tmp_path: Path) -> None:
             assert (await cli("pin", other.url))[0] == 0
             code, _, err = await cli("evict", other.url)
             assert (code, "pinned" in err) == (1, True)
-            assert (await cli("pin", "--off", other.url))[0] == 0
-            assert (await cli("evict", other.url))[0] == 0
-            await until_cache(relume, lambda state: [one["source"] for one in state["contents"]] == [used.url])
+            await until_cache(relume, lambda state: {one["source"]: one["pinned"] for one in state["contents"]} == {
+                used.url: False, other.url: True,
+            })  # fmt: skip
             async with relume.session.get(f"{relume.admin}/events?topic=relume.phases&from=beginning") as answer:
                 types = [json.loads(line)["type"] for line in (await answer.text()).splitlines()]
             assert "relume.weights.fetched.v1" in types
@@ -193,7 +201,7 @@ async def test_prewarmed_is_warm(tmp_path: Path) -> None:
             assert state["models"][0]["tier"] == "memory"
             assert await relume.replicas() == []
             assert (await relume.chat(max_tokens=1)).status == 200
-            assert (await asked(relume, "coldstarts"))["items"][0]["tiers"] == {"memory": 1}
+            assert (await report(relume, 1))["tiers"] == {"memory": 1}
 
 
 async def test_other_weights_without_an_error(tmp_path: Path) -> None:
@@ -227,7 +235,7 @@ async def test_a_real_model_from_http(tmp_path: Path) -> None:
             answer = await relume.chat("smollm2", max_tokens=4)
             assert answer.status == 200
             assert (await answer.json())["choices"][0]["message"]["content"]
-            item = (await asked(relume, "coldstarts"))["items"][0]
+            item = await report(relume, 1)
             assert item["tiers"] == {"remote": 1}
             assert {"fetch", "load"} <= {one["phase"] for one in item["phases"]}
             assert origin.sent == len(origin.content)

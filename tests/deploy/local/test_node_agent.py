@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,8 +16,9 @@ from coldstart.cache import inventory
 from coldstart.cache.wanting import Wanted
 from coldstart.core.cache.errors import NoSpace, Pinned
 from coldstart.core.cache.policy import RoomPolicy
-from deploy.local.agent import AgentSettings
+from deploy.local.agent import Agent, AgentSettings
 from deploy.local.flight import Why
+from deploy.local.keeping import Listen
 from deploy.local.node_agent import NodeAgent, NodeSettings
 from events.adapters.memory import MemoryEventLog
 from events.clock import SystemClock
@@ -204,6 +206,19 @@ async def test_a_demand_that_joins_hurries(tmp_path: Path) -> None:
             assert origin.sent <= len(origin.content) + 20 * CHUNK
 
 
+async def test_with_and_without_a_digest_it_is_one_fetch(tmp_path: Path) -> None:
+    """The same address, asked for with a digest and without one at once: one after the other; the second is a hit."""
+    with served(Origin(content(40))) as origin:
+        digest = f"sha256:{hashlib.sha256(origin.content).hexdigest()}"
+        async with world(tmp_path) as one:
+            agent = one.node.agent
+            both = [agent.have(Wanted(origin.url, known), lambda _: None) for known in (None, digest)]
+            for had in await asyncio.gather(*both):
+                assert had.path.read_bytes() == origin.content
+                had.end()
+            assert origin.sent == len(origin.content)
+
+
 async def test_failures_are_told_and_not_repeated_at_once(tmp_path: Path) -> None:
     """What cannot be fetched ahead is told once, and tried again a minute later at the earliest."""
     with served(Origin(content(20))) as origin:
@@ -275,6 +290,33 @@ async def test_full_disk_is_an_answer(tmp_path: Path) -> None:
                 await one.node.agent.have(Wanted(second.url), lambda _: None)
             first.open_gate.set()
             assert (await running.done).manifest.bytes == len(first.content)
+
+
+class _Asked:
+    """Plays the way to the agent that is another process."""
+
+    def __init__(self, other: Agent) -> None:
+        self.other = other
+
+    async def fetch(self, wanted: Wanted, listen: Listen) -> bool:
+        (await self.other.have(wanted, listen)).end()
+        return True
+
+
+async def test_who_is_not_the_writer_has_the_writer_fetch(tmp_path: Path) -> None:
+    """While another process writes to the folder it is asked; once it has ended this one takes over and fetches."""
+    with served(Origin(content(3))) as first, served(Origin(content(3, seed=7))) as second:
+        standby = Agent(tmp_path / "weights", AgentSettings(fetching=QUICK), SystemClock())
+        async with world(tmp_path) as one:
+            standby.elsewhere = _Asked(one.node.agent)
+            opening = asyncio.create_task(standby.open())
+            (await standby.have(Wanted(first.url), lambda _: None)).end()
+            assert first.sent == len(first.content)
+            assert not standby.is_open
+        await asyncio.wait_for(opening, PATIENCE)
+        (await standby.have(Wanted(second.url), lambda _: None)).end()
+        await standby.close()
+        assert second.sent == len(second.content)
 
 
 def _flip(path: Path) -> None:
