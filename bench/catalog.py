@@ -26,6 +26,9 @@ BENCHMARKS = {
     "kafka": About("bench.kafkalog", "the Kafka log beside plain kafka-python; the autoscaler behind 5,000 events/s"),
     "inference": About("bench.inference", "an asynchronous request end to end, beside the same by HTTP"),
     "planning": About("bench.planning", "a plan among 1,000 and 10,000 GPUs; how full the published cluster gets"),
+    "reclaim": About(
+        "bench.reclaim", "a model's wish to the notice, empty cards to its grant, among 1,000 and 10,000 GPUs"
+    ),
     "sharing": About("bench.sharing", "leases of a remote slot authority; how long a hand-over takes"),
     "weights": About(
         "bench.weights", "weights fetched and verified beside curl and sha256; a hit; last byte to usable"

@@ -33,7 +33,7 @@ def planner_job(seat: JobSeat, held: tuple[Held, ...], how: tuple[LendingPolicy,
     began = now if began is None else began
     saved = None if seen is None else seen.checkpoint
     saved = saved if saved is not None and saved.verified else None
-    worth = sum(mirror.worth(one.placement.node, one.placement.gpus) for one in seat.granted)
+    worth = sum(mirror.worth(one.placement) for one in seat.granted)
     parts = gpus_of(seat.granted) / max(1, sum(len(one.placement.gpus) for one in seat.granted))
     return Job(
         name=seat.name, members=held, started_at=began, priority=declared.priority,
@@ -75,7 +75,7 @@ def drains_of(drains: Mapping[str, Instant], mirror: Mirror, policy: LendingPoli
 def shortage_value(short: Short, mirror: Mirror) -> Shortage:
     """A shortage as the planner sees it."""
     task = task_of_need(short.need)
-    best = mirror.best_worth()
+    best = mirror.best_worth
     worth = max(LEAST_WORTH, best * (task.gpus * task.milli / 1000))
     return Shortage(
         name=short.name, task=task, count=short.count, priority=short.priority, since=short.since, worth=worth

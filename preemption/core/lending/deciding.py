@@ -11,7 +11,7 @@ from events.types.training import TrainingGranted
 from events.units import Instant, Seconds
 from preemption.core.gpus.reserve import Reserve
 from preemption.core.gpus.shapes import Spot
-from preemption.core.inventory import Ledger, need_of
+from preemption.core.inventory import Ledger, Need, need_of
 from preemption.core.lending.case import PERSON, Case
 from preemption.core.lending.choosing import drains_of, new_case, planner_job, promise_of, shortage_value, verdicts_of
 from preemption.core.lending.claims import ClaimBook
@@ -22,7 +22,7 @@ from preemption.core.lending.policy import LendingPolicy
 from preemption.core.lending.seat import JobSeat, Want, holdings_of
 from preemption.core.lending.shortages import Hungry, Scene, Short, tell_plan
 from preemption.core.lending.starting import Room, Waiting, place_jobs
-from preemption.core.placement import lack
+from preemption.core.placement import Lack, lack
 from preemption.core.reclaim.values import Job, Outcome
 from preemption.core.seat import Told
 
@@ -130,16 +130,19 @@ class Decider:
         if not seats:
             return
         waiting = sorted((self._waiting_job(seat, now) for seat in seats), key=lambda one: _turn(one, now))
-        placed = place_jobs(room, waiting)
+        placed, lacks = place_jobs(room, waiting), dict[Need, Lack]()
         for one in waiting:
             seat = one.seat
             spots = placed.get(seat.name)
             if spots is None:
                 seat.fits_since = None
-                self._tell(seat, made, *self._why(one, room))
+                need = need_of(one.resources)
+                lacks[need] = lacks.get(need) or lack(self._ledger, need)
+                self._tell(seat, made, *_why(one, room, lacks[need]))
                 continue
             seat.fits_since = now if seat.fits_since is None else seat.fits_since
-            settles = Seconds(0.0) if one.claimed else self._policy.settles(seat.recent(now))
+            waited = Seconds(now - (now if seat.waiting_since is None else seat.waiting_since))
+            settles = Seconds(0.0) if one.claimed else self._policy.settles(seat.recent(now), waited)
             due = Instant(seat.fits_since + settles)
             if now < due:
                 self._look_at.append(due)
@@ -180,14 +183,6 @@ class Decider:
             ledger=self._ledger, mirror=self._mirror, training=training, hungry=hungry, mix=mix_of(resources),
             reserve=reserve,
         )  # fmt: skip
-
-    def _why(self, one: Waiting, room: Room) -> tuple[Because, str]:
-        found = lack(self._ledger, need_of(one.resources))
-        if found.kinds or not found.ever:
-            return Because.LACKS, found.message
-        if any(hungry.priority > one.priority for hungry in room.hungry):
-            return Because.BEHIND, "a model that lacks the same comes first"
-        return Because.LACKS, "what is free is not enough for all members, or is reserved for models"
 
     def _tell(self, seat: JobSeat, made: Made, why: Because, message: str) -> None:
         if seat.told[0] != (str(why),) or seat.grant is None:
@@ -283,3 +278,12 @@ def _turn(one: Waiting, now: Instant) -> tuple[int, float, Instant, str]:
     seat = one.seat
     assert seat.job is not None
     return -one.priority, seat.waiting_since or now, seat.job.at, seat.name
+
+
+def _why(one: Waiting, room: Room, found: Lack) -> tuple[Because, str]:
+    """Why a job is not started; `found`: what is lacking for one of its members."""
+    if found.kinds or not found.ever:
+        return Because.LACKS, found.message
+    if any(hungry.priority > one.priority for hungry in room.hungry):
+        return Because.BEHIND, "a model that lacks the same comes first"
+    return Because.LACKS, "what is free is not enough for all members, or is reserved for models"

@@ -27,6 +27,7 @@ class Mirror:
         self._nodes: dict[str, object] = {}
         self._version = -1
         self._taken: dict[str, tuple[Holding, Held | None]] = {}
+        self._worth: dict[str, dict[str, float]] = {}
         self.space = Space([])
         self.columns: list[dict[str, int]] = []
         """By row: the column of each card."""
@@ -87,21 +88,26 @@ class Mirror:
                 flags[held.spot.node, list(held.spot.cards)] = 1
         return flags
 
-    def worth(self, node: str, cards: Iterable[str]) -> float:
-        """What cards of a node are worth in A100s."""
-        seen = self._ledger.seen.get(node)
-        products = {} if seen is None else {card.id: card.product for card in seen.cards}
-        return sum(units(products.get(card, "")) for card in cards)
+    def worth(self, placement: Placement) -> float:
+        """What these cards are worth in A100s."""
+        known = self._worth.get(placement.node, {})
+        return sum(known.get(card, 1.0) for card in placement.gpus)
 
+    @property
     def best_worth(self) -> float:
         """What the best card of the pool is worth in A100s; 1.0 where there is none."""
-        return max((units(card.product) for seen in self._ledger.seen.values() for card in seen.cards), default=1.0)
+        return max((best for known in self._worth.values() for best in known.values()), default=1.0)
 
     def _rebuild(self) -> None:
         self._nodes = dict(self._ledger.seen)
         specs = [node_spec(seen) for _, seen in sorted(self._ledger.seen.items())]
         self.space = Space(specs)
         self.columns = [{card.id: column for column, card in enumerate(spec.cards)} for spec in specs]
+        products = {card.product for seen in self._ledger.seen.values() for card in seen.cards}
+        worth = {product: units(product) for product in products}
+        self._worth = {
+            node: {card.id: worth[card.product] for card in seen.cards} for node, seen in self._ledger.seen.items()
+        }
         self._taken.clear()
 
     def _spot(self, placement: Placement, task: Task) -> Spot | None:

@@ -16,8 +16,9 @@ class LendingPolicy:
 
     `reserve_shared`, `reserve_whole`: shares of a node that training cannot take (the issue: a fifth).
     `settle`: for how long there must have been room before a job that had to yield once in the last hour gets it back;
-    each further time `settle_growth` times as long, up to `most_settle`. So a load that comes and goes faster than that
-    finds the cards free, and training is left in peace by one that comes more rarely.
+    each further time `settle_growth` times as long, up to `most_settle`, and half as long for each `age_every` that it
+    waits. So a load that comes and goes faster finds the cards free, one that comes more rarely leaves training in
+    peace, and nobody starves.
     `save`, `restore`: estimates where nothing is known. `drains`: when a draining replica is expected to be gone;
     `drain_bound`: when it surely is (docs/decisions/0008-drain-bound-is-five-minutes.md).
     """
@@ -34,11 +35,13 @@ class LendingPolicy:
     drains: Seconds = Seconds(30.0)
     drain_bound: Seconds = Seconds(300.0)
 
-    def settles(self, yielded: int) -> Seconds:
-        """How long room must last before a job that had to yield so often in the last hour is started in it."""
+    def settles(self, yielded: int, waited: Seconds) -> Seconds:
+        """How long room must last before a job is started in it that had to yield so often in the last hour, and has
+        waited so long."""
         if not yielded:
             return Seconds(0.0)
-        return Seconds(min(self.most_settle, self.settle * self.settle_growth ** (yielded - 1)))
+        longest = min(self.most_settle, self.settle * self.settle_growth ** (yielded - 1))
+        return Seconds(longest / 2.0 ** min(32, waited // self.reclaim.age_every))
 
     def attempt(self, job: TrainingPolicy | None) -> AttemptPolicy:
         """The times of one job's attempts: its own declaration sets those that concern its trainer. One that no channel

@@ -18,7 +18,7 @@ from preemption.core.gpus.choosing import Chooser, Policy
 from preemption.core.gpus.gang import place_gang
 from preemption.core.gpus.mix import Mix
 from preemption.core.gpus.reserve import Reserve, for_training
-from preemption.core.gpus.shapes import Spot
+from preemption.core.gpus.shapes import Spot, Task
 from preemption.core.gpus.space import Space
 from preemption.core.inventory import Holding, Ledger, Need, need_of
 from preemption.core.lending.mirror import Mirror, task_of_need
@@ -59,36 +59,59 @@ class Room:
 def place_jobs(room: Room, waiting: Sequence[Waiting]) -> dict[str, tuple[Spot, ...]]:
     """Places for the members of each job that has room, by job, in the order of `waiting`. A place is one job's only,
     also where that one is not started yet."""
-    view = room.seen(room.mirror.sync())
-    withheld = list(room.hungry)
-    placed: dict[str, tuple[Spot, ...]] = {}
-    for one in waiting:
-        spots = _place(room, view, one, withheld)
-        if spots is not None:
-            placed[one.seat.name] = spots
-        elif one.aged:
-            need = need_of(one.resources)
-            withheld.append(Hungry(need, one.priority + 1, frozenset(kinds_of(need))))  # before its equals behind it
-    return placed
+    placing = _Placing(room)
+    return {one.seat.name: spots for one in waiting if (spots := placing.place(one)) is not None}
 
 
-def _place(room: Room, view: Space, one: Waiting, withheld: Sequence[Hungry]) -> tuple[Spot, ...] | None:
-    """Places for one job, taken in `view`; None, and nothing taken, when there are none."""
-    held = [found for holding in one.claimed if (found := room.mirror.held(holding)) is not None]
-    for part in held:
-        view.give(part.task, part.spot)
-    need = need_of(one.resources)
-    trial = _without(view, room.ledger, need, [other for other in withheld if other.priority > one.priority])
-    task = task_of_need(need)
-    spots = None
-    if int(trial.room(task).sum()) >= one.members:
-        spots = place_gang(Chooser(trial, Policy.RELUME, room.mix), [task] * one.members)
-    for spot in spots or ():
-        view.take(task, spot)
-    if spots is None:
+class _Placing:
+    """One round: what training sees of the pool, as it fills up."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._view = room.seen(room.mirror.sync())
+        self._chooser = Chooser(self._view, Policy.RELUME, room.mix)
+        self._withheld = list(room.hungry)
+        self._failed: dict[Task, int] = {}
+        """Tasks of which so many had no room; what is asked for later has none either, since nothing is freed."""
+
+    def place(self, one: Waiting) -> tuple[Spot, ...] | None:
+        """Places for one job, taken; None, and nothing taken, when there are none."""
+        task = task_of_need(need_of(one.resources))
+        if not one.claimed and one.members >= self._failed.get(task, one.members + 1):
+            return None
+        held = [found for holding in one.claimed if (found := self._room.mirror.held(holding)) is not None]
         for part in held:
-            view.take(part.task, part.spot)
-    return spots
+            self._view.give(part.task, part.spot)
+        spots = self._try(one, task)
+        if spots is None:
+            for part in held:
+                self._view.take(part.task, part.spot)
+            self._fail(one, task)
+        return spots
+
+    def _try(self, one: Waiting, task: Task) -> tuple[Spot, ...] | None:
+        need, members = need_of(one.resources), [task] * one.members
+        first = [other for other in self._withheld if other.priority > one.priority]
+        if not first:
+            return place_gang(self._chooser, members) if self._fits(self._view, one, task) else None
+        trial = _without(self._view, self._room.ledger, need, first)
+        if not self._fits(trial, one, task):
+            return None
+        spots = place_gang(Chooser(trial, Policy.RELUME, self._room.mix), members)
+        for spot in spots or ():
+            self._view.take(task, spot)
+        return spots
+
+    def _fits(self, space: Space, one: Waiting, task: Task) -> bool:
+        return int(space.room(task).sum()) >= one.members
+
+    def _fail(self, one: Waiting, task: Task) -> None:
+        if not one.claimed:
+            self._failed[task] = min(one.members, self._failed.get(task, one.members))
+        if one.aged:
+            need = need_of(one.resources)
+            # before its equals, which stand behind it
+            self._withheld.append(Hungry(need, one.priority + 1, frozenset(kinds_of(need))))
 
 
 def _without(view: Space, ledger: Ledger, need: Need, lacked: Sequence[Hungry]) -> Space:
