@@ -57,7 +57,7 @@ class CommandOptions(Spec):
     busy_path: _Path | None = None
     """A path that tells how many requests run: {"running": n}, or a list of slots as llama.cpp gives."""
     metrics_path: _Path | None = None
-    """Prometheus metrics with the names of llama.cpp, vLLM or SGLang."""
+    """Prometheus metrics with the names of llama.cpp, vLLM, SGLang, TensorRT-LLM, Triton or TGI."""
 
     @field_validator("command")
     @classmethod
