@@ -280,9 +280,10 @@ class KubernetesCluster:
 
     def _fold_declared(self, envelope: AnyEnvelope) -> None:
         if isinstance(envelope.data, ModelDeclared):
-            self._shapes.fold(envelope.data)
-            self._objects.declared(envelope.data)
-            self._enrolments.keep(self._shapes.targets().keys())
+            event = envelope.data
+            shape = self._shapes.fold(event)
+            self._objects.declared(event)
+            self._enrolments.declared(ModelName(event.model), None if event.deleted else shape.target)
 
     def _take_news(self, batch: Batch) -> None:
         for record in batch.records:

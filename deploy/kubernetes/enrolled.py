@@ -56,7 +56,8 @@ class Enrolment:
         self._written: int | None = None
         self._selector: dict[str, str] = {}
         self._wake = asyncio.Event()
-        self._moved = asyncio.Condition()
+        self._bell = asyncio.Event()
+        self._let_go = False
         self.problem = ""
 
     @property
@@ -103,6 +104,20 @@ class Enrolment:
         """Look at it."""
         self._wake.set()
 
+    def let_go(self) -> None:
+        """It is enrolled no longer: its number stays as it is, and its pods are nobody's replicas."""
+        self._let_go = True
+        self._ring()
+
+    def _ring(self) -> None:
+        """Whoever waits looks again."""
+        bell, self._bell = self._bell, asyncio.Event()
+        bell.set()
+
+    async def _until(self, so: Callable[[], bool]) -> None:
+        while not so():
+            await self._bell.wait()
+
     # What its replicas ask.
 
     async def sit(self, replica: ReplicaName, pod: PodView | None = None) -> PodView:
@@ -110,8 +125,8 @@ class Enrolment:
         seat = self._seats.setdefault(replica, _Seat(pod))
         self._wake.set()
         try:
-            async with asyncio.timeout(POD_WITHIN), self._moved:
-                await self._moved.wait_for(lambda: seat.pod is not None)
+            async with asyncio.timeout(POD_WITHIN):
+                await self._until(lambda: seat.pod is not None)
         except TimeoutError:
             said = self.problem or f"{self.target.kind} {self.target.name} made no pod within {POD_WITHIN:g} s"
             raise StartFailed(PodReason.UNSCHEDULABLE, said) from None
@@ -131,8 +146,8 @@ class Enrolment:
         seat.leaving = True
         self._wake.set()
         try:
-            async with asyncio.timeout(GONE_WITHIN), self._moved:
-                await self._moved.wait_for(lambda: seat.pod is None)
+            async with asyncio.timeout(GONE_WITHIN):
+                await self._until(lambda: seat.pod is None or self._let_go)
         except TimeoutError:
             logger.warning("the pod of %s did not go; another one went, or nothing did", replica)
         self._seats.pop(replica, None)
@@ -158,15 +173,22 @@ class Enrolment:
         self._selector = _selector(scale)
         await self._give()
         wanted = sum(not seat.leaving for seat in self._seats.values())
-        if int(scale["spec"].get("replicas", 0)) == wanted:
-            self._written = wanted
+        there = int(scale["spec"].get("replicas", 0))
+        others = self._written is not None and there != self._written
+        self._written = there
+        if there == wanted:
+            return
+        if others:
+            logger.info("another hand scaled %s %s to %d", self.target.kind, self.target.name, there)
+            self._overridden(there)  # what follows from it comes back as replicas that are wanted, or not
             return
         for seat in self._seats.values():
             if seat.leaving and seat.pod is not None:
                 await self._annotate(seat.pod, COST, FIRST_TO_GO)
         await self._tools.lease.hold()
-        self._written = wanted
+        self._written = None  # until the answer nobody knows
         await self._tools.api.merge(path, {"spec": {"replicas": wanted}})
+        self._written = wanted
         logger.info("%s %s is scaled to %d", self.target.kind, self.target.name, wanted)
 
     async def _give(self) -> None:
@@ -174,15 +196,12 @@ class Enrolment:
         free = [pod for pod in self._tools.pods if self._matches(pod) and pod.uid not in taken
                 and not pod.deleting and not pod.over]  # fmt: skip
         free.sort(key=lambda pod: (not pod.running, pod.created_at, pod.name))
-        async with self._moved:
-            for replica, seat in sorted(self._seats.items()):
-                if seat.pod is None and not seat.leaving and free:
-                    seat.pod = next(
-                        (pod for pod in free if pod.annotations.get(ANNOTATION_REPLICA) == replica), free[0]
-                    )
-                    free.remove(seat.pod)
-                    await self._annotate(seat.pod, ANNOTATION_REPLICA, replica)
-            self._moved.notify_all()
+        for replica, seat in sorted(self._seats.items()):
+            if seat.pod is None and not seat.leaving and free:
+                seat.pod = next((pod for pod in free if pod.annotations.get(ANNOTATION_REPLICA) == replica), free[0])
+                free.remove(seat.pod)
+                await self._annotate(seat.pod, ANNOTATION_REPLICA, replica)
+        self._ring()
 
     async def _annotate(self, pod: PodView, name: str, value: str) -> None:
         if pod.annotations.get(name) == value:
@@ -202,14 +221,11 @@ class Enrolment:
         self._wake.set()
 
     def _object_changed(self, _: str, item: Json | None) -> None:
-        """Another hand changed the number, if it is not the one that we wrote last."""
-        if item is None or self._written is None:
-            return
-        replicas = item.get("spec", {}).get("replicas")
-        if isinstance(replicas, int) and replicas != self._written:
-            logger.info("another hand scaled %s %s to %d", self.target.kind, self.target.name, replicas)
-            self._written = replicas
-            self._overridden(replicas)
+        """Look at its number when it is not the one that we wrote last: another hand wrote it, or the watch is late.
+        (Only its scale tells which: it is read after our own write.)"""
+        replicas = None if item is None else item.get("spec", {}).get("replicas")
+        if replicas is not None and replicas != self._written:
+            self._wake.set()
 
     def _matches(self, pod: PodView) -> bool:
         own = pod.namespace == self._tools.settings.namespace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from deploy.api.problem import ProblemError
@@ -27,7 +27,7 @@ Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 
 class Enrolments:
-    """By model. `source` begins one; `keep` ends those that nobody declares any more."""
+    """By model. `source` begins one; `declared` ends one that is not declared any more."""
 
     def __init__(self, tools: Tools, declaring: Declaring, spawn: Spawn) -> None:
         self._tools = tools
@@ -55,9 +55,10 @@ class Enrolments:
         made.wake()
         return made
 
-    def keep(self, models: Collection[str]) -> None:
-        """Only these are declared with an object; others are let go, with the number that they have."""
-        for model in [name for name in self._known if name not in models]:
+    def declared(self, model: ModelName, target: ScaleTargetSpec | None) -> None:
+        """A model is declared, with this object or none: another one is let go, with the number that it has."""
+        known = self._known.get(model)
+        if known is not None and known.target != target:
             self._end(model)
 
     def heard(self, pod: PodView, there: bool) -> None:
@@ -72,7 +73,9 @@ class Enrolments:
     def _end(self, model: ModelName) -> None:
         for task in self._tasks.pop(model, ()):
             task.cancel()
-        self._known.pop(model, None)
+        known = self._known.pop(model, None)
+        if known is not None:
+            known.let_go()
 
     async def _override(self, model: ModelName, replicas: int) -> None:
         """A person stands before the autoscaler, for a while."""

@@ -11,9 +11,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-from deploy.kubernetes.judging import PodReason, Trouble, gone, judge
+from deploy.kubernetes.judging import PodReason
+from deploy.kubernetes.pod_watch import PodTrouble, PodWatch
 from deploy.kubernetes.tools import Tools
 from deploy.kubernetes.views import PodView
 from deploy.local.backoff import Failure
@@ -28,11 +29,9 @@ from runtime.core.lifecycle import ReplicaEvent, after
 from runtime.ports import Launch, LaunchRequest
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
 
 TOLD_MESSAGE = 2000
 """Characters of a message that go into the state."""
-TAIL_LINES = 50
 SLOTS_BOUND = Seconds(10.0)
 """For the engine to tell its parallelism; one that does not tell is believed."""
 
@@ -87,12 +86,10 @@ class PodReplica:
         self.draining_since: Instant | None = None
         self.drained = False
         self.verdict: Verdict | None = None
-        self.pod: PodView | None = None
-        """What was seen last of its pod."""
         self.source: PodSource
         """Set by who makes it, before `live`."""
         self._prepared: Prepared | None = None
-        self._tail: tuple[str, ...] = ()
+        self._watch: PodWatch | None = None
         self._tools = tools
         self._changed = changed
         self._ordered: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
@@ -102,7 +99,7 @@ class PodReplica:
         `live`. Raises StartFailed or ValueError when that cannot be."""
         self._prepared = self.prepare(pod.ip, self.source.port(pod))
         self.source.keep(pod)
-        self.pod = pod
+        self._watch = self._watched(pod)
         self.state, self.spans = status.state, status.phases
         self.created_at = Instant(status.created_at or self.created_at)
         self.ready_at = self._tools.clock.now() if status.ready_at is None else Instant(status.ready_at)
@@ -158,36 +155,46 @@ class PodReplica:
                 await self._start()
             except StartFailed as failed:
                 return Verdict(failed.reason, failed.message)
+            except PodTrouble as told:
+                return Verdict(told.trouble.reason, told.trouble.message)
             self._close_phase()
             self.ready_at = self._tools.clock.now()
             self._move(ReplicaEvent.ANSWERED)
-        trouble = await self._trouble()
+        assert self._watch is not None
+        trouble = await self._watch.trouble()
         if self.drained:
             return Verdict("", f"drained, and ended by itself ({trouble.message})")
         return Verdict(trouble.reason, trouble.message)
 
     async def _start(self) -> None:
-        """Phase by phase to the first token. Raises StartFailed."""
+        """Phase by phase to the first token. Raises StartFailed, PodTrouble."""
         self._enter(Phase.PLACE)
-        self.pod = await self.source.obtain()
-        await self._unless_trouble(self._until(lambda pod: pod.node or None))
+        watch = self._watch = self._watched(await self.source.obtain())
+        await watch.until(lambda pod: pod.node or None)
         self._enter(Phase.SPAWN)
-        host = await self._unless_trouble(self._until(lambda pod: pod.ip or None))
-        prober = self._tools.prober
+        host = await watch.until(lambda pod: pod.ip or None)
         try:
-            prepared = self._prepared = self.prepare(host, self.source.port(self.pod))
+            prepared = self._prepared = self.prepare(host, self.source.port(watch.pod))
         except ValueError as error:  # pydantic's is one too
             raise StartFailed(Reason.INVALID_SPEC, str(error)) from error
-        port, within = prepared.wanted.port, self._tools.settings.start_within
+        within = self._tools.settings.start_within
         try:
             async with asyncio.timeout(within):
-                await self._unless_trouble(prober.wait_listening(host, port))
-                self._enter(Phase.LOAD)
-                health = await self._unless_trouble(prober.wait_healthy(host, port, prepared.probe.health_path))
-                self._enter(Phase.WARMUP)
-                await self._unless_trouble(self._first_token(prepared, health))
+                await watch.unless_trouble(self._warm_up(prepared))
         except TimeoutError as error:
             raise StartFailed(Reason.START_HUNG, f"not ready within {within:g} s of having an address") from error
+
+    async def _warm_up(self, prepared: Prepared) -> None:
+        """From the address to the first token. Raises StartFailed."""
+        prober, host, port = self._tools.prober, prepared.wanted.host, prepared.wanted.port
+        await prober.wait_listening(host, port)
+        self._enter(Phase.LOAD)
+        health = await prober.wait_healthy(host, port, prepared.probe.health_path)
+        self._enter(Phase.WARMUP)
+        await self._first_token(prepared, health)
+
+    def _watched(self, pod: PodView) -> PodWatch:
+        return PodWatch(self._tools, pod, lambda: self.ready_at is not None)
 
     def prepare(self, host: str, port: int) -> Prepared:
         """How its engine is looked at. Raises ValueError for options that are wrong."""
@@ -224,75 +231,6 @@ class PodReplica:
         path, wanted = prepared.abilities.busy_path, prepared.wanted
         return await self._tools.prober.read(wanted.host, wanted.port, path, SLOTS_BOUND) if path else None
 
-    # Its pod.
-
-    async def _until(self, wanted: Callable[[PodView], T | None]) -> T:
-        """What the pod has, once it has it."""
-        assert self.pod is not None
-        namespace, name, uid = self.pod.namespace, self.pod.name, self.pod.uid
-        bell = self._tools.pods.bell(namespace, name)
-        try:
-            while True:
-                bell.clear()
-                pod = self._tools.pods.get(namespace, name)
-                if pod is not None and pod.uid == uid:
-                    self.pod = pod
-                    found = wanted(pod)
-                    if found is not None:
-                        return found
-                await bell.wait()
-        finally:
-            self._tools.pods.unbell(namespace, name, bell)
-
-    async def _trouble(self) -> Trouble:
-        """Return when something is wrong with the pod."""
-        assert self.pod is not None
-        namespace, name, uid = self.pod.namespace, self.pod.name, self.pod.uid
-        bell = self._tools.pods.bell(namespace, name)
-        try:
-            while True:
-                bell.clear()
-                pod = self._tools.pods.get(namespace, name)
-                if pod is None or pod.uid != uid:
-                    return gone(self.pod)
-                self.pod = pod
-                now = self._tools.clock.now()
-                judged = judge(pod, ready=self.ready_at is not None, limits=self._tools.settings.limits, now=now)
-                if judged.trouble is not None:
-                    self._tail = _lines(pod)
-                    return judged.trouble
-                await self._rung(bell, judged.again_at)
-        finally:
-            self._tools.pods.unbell(namespace, name, bell)
-
-    async def _rung(self, bell: asyncio.Event, again_at: Instant | None) -> None:
-        """Until the pod changes, or that instant."""
-        loop = asyncio.get_running_loop()
-        waits: list[asyncio.Task[Any]] = [loop.create_task(bell.wait())]
-        if again_at is not None:
-            waits.append(loop.create_task(self._tools.clock.sleep_until(again_at)))
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
-
-    async def _unless_trouble(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of `work`, or StartFailed when something is wrong with the pod first."""
-        loop = asyncio.get_running_loop()
-        working, watching = loop.create_task(work), loop.create_task(self._trouble())
-        try:
-            await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
-            if working.done():
-                return working.result()
-            trouble = watching.result()
-        finally:
-            for task in (working, watching):
-                task.cancel()
-            await asyncio.gather(working, watching, return_exceptions=True)
-        raise StartFailed(trouble.reason, trouble.message)
-
     def _enter(self, phase: Phase) -> None:
         now = self._tools.clock.now()
         self._close_phase(now)
@@ -315,6 +253,11 @@ class PodReplica:
     # What is seen of it.
 
     @property
+    def pod(self) -> PodView | None:
+        """What was seen last of its pod."""
+        return None if self._watch is None else self._watch.pod
+
+    @property
     def prepared_start(self) -> Prepared | None:
         """How its engine is addressed and what it can do; None before its pod had an address."""
         return self._prepared
@@ -322,7 +265,8 @@ class PodReplica:
     def failure(self) -> Failure:
         """What went wrong; for a life that ended by a failure."""
         assert self.verdict is not None
-        return Failure(self.created_at, self.verdict.reason, self.verdict.message[:TOLD_MESSAGE], self._tail)
+        tail = () if self._watch is None else self._watch.tail
+        return Failure(self.created_at, self.verdict.reason, self.verdict.message[:TOLD_MESSAGE], tail)
 
     def actual(self) -> ActualReplica:
         """As the plan sees it."""
@@ -357,12 +301,6 @@ class PodReplica:
 def _address(prepared: Prepared) -> str:
     host = prepared.wanted.host
     return f"[{host}]:{prepared.wanted.port}" if ":" in host else f"{host}:{prepared.wanted.port}"
-
-
-def _lines(pod: PodView) -> tuple[str, ...]:
-    """The container's last words, as the kubelet kept them."""
-    message = "" if pod.ended is None else pod.ended.message
-    return tuple(line[:500] for line in message.splitlines()[-TAIL_LINES:])
 
 
 def _verdict_of(running: asyncio.Task[Verdict], name: str) -> Verdict:

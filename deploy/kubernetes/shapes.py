@@ -32,8 +32,8 @@ class Shapes:
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, dict[int, Shape]]] = {}
 
-    def fold(self, event: ModelDeclared) -> None:
-        """Take a declaration in."""
+    def fold(self, event: ModelDeclared) -> Shape:
+        """Take a declaration in; what it says of its revision."""
         uid, revisions = self._known.get(event.model, ("", {}))
         if uid != event.uid:
             revisions = {}
@@ -42,6 +42,7 @@ class Shapes:
         for old in sorted(revisions)[:-KEPT_REVISIONS]:
             del revisions[old]
         self._known[event.model] = (event.uid, revisions)
+        return revisions.get(event.revision) or _read(event)
 
     def of(self, model: str, uid: str, revision: int) -> Shape:
         """One revision's. Raises ValueError when none is known or nothing can be made of it."""
@@ -52,11 +53,6 @@ class Shapes:
         if shape.wrong:
             raise ValueError(shape.wrong)
         return shape
-
-    def targets(self) -> dict[str, ScaleTargetSpec]:
-        """The enrolled objects, by model."""
-        newest = {model: revisions[max(revisions)] for model, (_, revisions) in self._known.items() if revisions}
-        return {model: shape.target for model, shape in newest.items() if shape.target is not None}
 
 
 def _read(event: ModelDeclared) -> Shape:

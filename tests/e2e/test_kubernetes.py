@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.kubernetes.resources import DEPLOYMENTS
+from deploy.kubernetes.resources import DEPLOYMENTS, MODELS
 from tests.support.kube_plane import ControlPlane
 from tests.support.kube_stories import burst, enrol
 from tests.support.kube_world import pod_model, world
@@ -66,5 +66,11 @@ async def test_an_enrolled_deployment_is_scaled_and_not_owned(plane: ControlPlan
 
         await here.until("the number is an override", overridden)
         await here.state("Ready", "mistral")
+        await here.api.delete(MODELS.path(here.namespace, "mistral"))
+
+        async def forgotten() -> bool:
+            return (await here.status("mistral")).get("replicas", 0) == 0
+
+        await here.until("nobody looks after it any more", forgotten)
         found = await here.api.get(path)
         assert (found["spec"]["replicas"], found["spec"]["template"]) == (1, before)

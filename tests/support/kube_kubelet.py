@@ -52,6 +52,8 @@ class ProcessKubelet:
         self._clock = SystemClock()
         self._pods: dict[str, PodProcess] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._lives: set[asyncio.Task[Any]] = set()
+        """Of pods: never cancelled, since a process that is being started would be lost; they end with the pod."""
         self._lost: set[str] = set()
         self._reflector = Reflector(api, PODS.path(), self._changed)
         pid = os.getpid()
@@ -72,6 +74,7 @@ class ProcessKubelet:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(pod.close() for pod in self._pods.values()))
+        await asyncio.gather(*self._lives, return_exceptions=True)
         for name in self.nodes:
             with contextlib.suppress(ApiError, ApiUnavailable):
                 await self._api.delete(NODES.path("", name))
@@ -143,7 +146,7 @@ class ProcessKubelet:
     def _changed(self, key: str, pod: Json | None) -> None:
         known = self._pods.get(key)
         if known is not None and (pod is None or pod["metadata"]["uid"] != known.uid):
-            self._spawn(known.close())
+            self._live(known.close())
             del self._pods[key]
             known = None
         if pod is None:
@@ -155,7 +158,7 @@ class ProcessKubelet:
             return
         if known is None:
             known = self._pods[key] = PodProcess(pod, self._address(), self._folder, self._tell)
-            self._spawn(known.run())
+            self._live(known.run())
         if "deletionTimestamp" in pod["metadata"]:
             self._spawn(self._end(known, pod))
 
@@ -192,6 +195,11 @@ class ProcessKubelet:
     def _address(self) -> str:
         return f"{self._prefix}.{next(self._addresses) % 253 + 2}"
 
+    def _live(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._lives.add(task)
+        task.add_done_callback(self._ended)
+
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -199,6 +207,7 @@ class ProcessKubelet:
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
+        self._lives.discard(task)
         if not task.cancelled() and task.exception() is not None:
             sys.stderr.write(f"the tests' kubelet failed: {task.exception()!r}\n")
 

@@ -52,6 +52,7 @@ class PodProcess:
         self._container: Json = pod["spec"]["containers"][0]
         self._process: asyncio.subprocess.Process | None = None
         self._ending = asyncio.Event()
+        self._finished = asyncio.Event()
         self._over = False
         self._restarts = 0
         self._reason = ""
@@ -85,6 +86,12 @@ class PodProcess:
 
     async def run(self) -> None:
         """Start it, and again as its restart policy says, until it shall end."""
+        try:
+            await self._run()
+        finally:
+            self._finished.set()
+
+    async def _run(self) -> None:
         if str(self._container.get("image", "")).startswith(MISSING):
             waiting = {"reason": "ImagePullBackOff", "message": f"Back-off pulling image {self._container['image']}"}
             await self._say("Pending", {"waiting": waiting})
@@ -173,6 +180,9 @@ class PodProcess:
         """End it at once."""
         self._over = True
         await self.terminate(0.0)
+        with contextlib.suppress(TimeoutError):  # it tells of its end, and nobody may listen any more
+            async with asyncio.timeout(5):
+                await self._finished.wait()
 
     def _signal(self, number: int) -> None:
         process = self._process

@@ -159,11 +159,12 @@ async def world(plane: ControlPlane, folder: Path, nodes: list[FakeNode] | None 
             made.session = session
             try:
                 yield made
+                relume = made.relume  # another one, perhaps
                 assert await relume.stop() == 0, relume.last_words()
                 assert not relume.log.exists() or complaints(relume.log) == ""
             finally:
-                if relume.runs:
-                    await relume.kill()
+                if made.relume.runs:
+                    await made.relume.kill()
                 await _clear(api, namespace)
     finally:
         await api.close()
