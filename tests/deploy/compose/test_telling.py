@@ -23,6 +23,6 @@ async def test_the_numbers_can_be_read_before_anything_has_started(tmp_path: Pat
             readings = list(PartsReadings(log, made.parts).read())
     assert {reading.name.split("_")[0] for reading in readings} == {
         "log", "desk", "gateway", "inference", "autoscaler", "allocator", "cluster", "signals",
-        "training",
+        "training", "weights",
     }  # fmt: skip
     assert not any(reading.value for reading in readings)

@@ -40,7 +40,7 @@ async def test_it_trains_to_its_end(stage: TrainingStage) -> None:
 async def test_a_notice_is_obeyed_and_the_next_run_goes_on(stage: TrainingStage) -> None:
     """Told, it says that it heard, commits, leaves with 75; the next run begins at that very step, and no step is
     trained twice."""
-    await stage.declare_job(spec_of(*trainer("sdk", "--steps", 400)))
+    await stage.declare_job(spec_of(*trainer("sdk", "--steps", 150)))
     await stage.say(granted())
     await stage.stepping()
     notice = notice_of(stage)
@@ -60,7 +60,7 @@ async def test_a_notice_is_obeyed_and_the_next_run_goes_on(stage: TrainingStage)
     await stage.say(granted(2), epoch=7)
     again = await stage.until_job(lambda one: one.run == 2 and one.ending is Ending.FINISHED)
     assert again.resumed_step == state.checkpoint.step
-    assert steps_of(stage) == list(range(400))
+    assert steps_of(stage) == list(range(150))
 
 
 async def test_two_ranks_leave_at_the_same_step(stage: TrainingStage) -> None:

@@ -82,7 +82,7 @@ async def test_taken_over_and_told(stage: TrainingStage) -> None:
 
 async def test_a_notice_that_was_withdrawn_meanwhile(stage: TrainingStage) -> None:
     """The next relume takes it back, though it has not given it."""
-    await stage.declare_job(spec_of(*trainer("sdk", "--save-seconds", 2.0)))
+    await stage.declare_job(spec_of(*trainer("sdk", "--save-seconds", 1.0)))
     await stage.say(granted())
     await stage.stepping()
     await stage.say(granted(notice=notice_of(stage)))
