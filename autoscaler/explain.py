@@ -67,18 +67,26 @@ class _Told:
 def explain(records: Records) -> Explanation:
     """The last decision about a model and what came of it. ValueError when the wish cannot be read."""
     wish = records.wish
-    told = _Told(read_snapshot(wish.snapshot), read_policy(wish.policy), read_memory(wish.memory), wish.replicas)
-    reasons = [(reason, reason_sentence(reason, told)) for reason in wish.reasons]
+    decided = explain_decision(wish)
     grant = records.grant if records.grant is not None and records.grant.uid == wish.uid else None
     observed = records.observed if records.observed is not None and records.observed.uid == wish.uid else None
     declared = records.declared if records.declared is not None and records.declared.uid == wish.uid else None
+    return Explanation(
+        (*decided.sentences, *after_sentences(wish, grant, observed, declared)),
+        {**decided.facts, **outcome_facts(wish, grant, observed, declared)},
+    )
+
+
+def explain_decision(wish: WishDecided) -> Explanation:
+    """A decision alone, whenever it was taken. ValueError when the wish cannot be read."""
+    told = _Told(read_snapshot(wish.snapshot), read_policy(wish.policy), read_memory(wish.memory), wish.replicas)
+    reasons = [(reason, reason_sentence(reason, told)) for reason in wish.reasons]
     sentences = (
         _demand_sentence(told),
         _replicas_sentence(told),
         *signal_sentences(told.snapshot, told.policy),
         *(text for _, text in reasons),
         _answer_sentence(told),
-        *after_sentences(wish, grant, observed, declared),
     )
     facts: dict[str, JsonValue] = {
         "model": wish.model,
@@ -91,7 +99,6 @@ def explain(records: Records) -> Explanation:
         "snapshot": wish.snapshot,
         "policy": wish.policy,
         "memory": wish.memory,
-        **outcome_facts(wish, grant, observed, declared),
     }
     return Explanation(sentences, facts)
 
@@ -223,6 +230,11 @@ def _keep_alive(told: _Told) -> str:
     last = told.memory.last_busy_at
     if told.policy.cold_start_cost is not None:
         return "Nobody asks; what was needed lives on to the end of the minute, and then by its forecast."
+    kept = told.memory.kept
+    if kept and told.policy.cold_start_cost is None:
+        most = replicas(int(kept[0].amount))
+        until = clock_time(kept[0].at + told.policy.keep_alive)
+        return f"{most} were needed at {clock_time(kept[0].at)}, and what was needed lives on until {until}."
     if last is None:
         return f"Nobody asks; what is idle lives on for {span(told.policy.keep_alive)}."
     life = told.policy.keep_alive

@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from autoscaler.core.forecast.following import Following
-from autoscaler.core.peers import PeerMemory
+from autoscaler.core.peers import PeerMemory, Sample
 from autoscaler.core.policy import ScalingPolicy
 from events.kinds import hot_value
 from events.types.shared import Amount, At, Count
@@ -186,9 +186,10 @@ class Memory:
     asked. `raised_at`, `lowered_at`: when demand last moved the wish up or down. `patience`: how often in a row a
     descent was regretted; each time doubles the pause before the next. `floor`, `floor_until`: what an activation
     asked for; `floor_open`: it has not been ready yet, and this is only its latest end. `forecast`: of a model with a
-    cold-start cost, when it was needed and what that taught. `peer`: what another policy than relume remembers.
-    `recommended`: what the policy would have in the mode `recommend`, where the wish stands. `burn_floor`,
-    `burn_until`: replicas that a burning objective asked for.
+    cold-start cost, when it was needed and what that taught. `kept`: what was needed within the keep-alive, falling,
+    each with when it last was. `peer`: what another policy than relume remembers. `recommended`: what the policy would
+    have in the mode `recommend`, where the wish stands. `burn_floor`, `burn_until`: replicas that a burning objective
+    asked for.
     """
 
     panic_until: At | None = None
@@ -201,6 +202,7 @@ class Memory:
     floor_until: At | None = None
     floor_open: bool = False
     forecast: Following | None = None
+    kept: tuple[Sample, ...] = ()
     peer: PeerMemory | None = None
     recommended: Count | None = None
     burn_floor: Count = 0

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Final
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
 
 import click
 
+from deploy.cli import recorded
 from deploy.cli.applying import DURATION
 from deploy.cli.commands import command
 from deploy.cli.connection import Connection, Question, segment
@@ -20,17 +23,57 @@ MOST: Final = 10_000
 """The most replicas that a declaration allows (`autoscaler.spec.ScalingSpec`)."""
 
 
-@command("explain", ("relume explain llama", "relume explain llama -o json"))
+@command("explain", (
+    "relume explain llama",
+    "relume explain llama -o json",
+    "relume explain llama --at 2026-11-30T18:00:00Z    # the decision that stood then",
+    "relume explain llama --what-if policy.yaml        # what another policy would have said all along",
+))  # fmt: skip
 @model_argument
+@click.option("--at", metavar="TIME", help="The decision that stood at this RFC 3339 time.")
+@click.option(
+    "--what-if", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
+    help="YAML of spec.scaling: decide what is on record by it instead.",
+)  # fmt: skip
 @output("text", "json")
 @talking
-def explain(connection: Connection, model: str, output: str) -> None:
-    """Say why a model has the replicas that it has, in sentences with the numbers that were decided on."""
-    answer = connection.get(f"/v1alpha1/models/{segment(model)}/explain")
+def explain(connection: Connection, model: str, at: str | None, file: Path | None, output: str) -> None:
+    """Say why a model has the replicas that it has, in sentences with the numbers that were decided on.
+
+    With --what-if every recorded situation (up to --at) is decided anew, each going on from what it would have wished;
+    what those wishes would have changed of demand and replicas is not known: `relume tune` simulates that.
+    """
+    if file is None and at is None:
+        answer = connection.get(f"/v1alpha1/models/{segment(model)}/explain")
+        _show(answer, answer["sentences"], output)
+        return
+    items = recorded.recorded(connection, model)
+    if at is not None:
+        items = recorded.until(items, recorded.instant_of(at))
+    if file is None:
+        answer = recorded.explained(items[-1])
+        _show(answer, answer["sentences"], output)
+        return
+    rows = recorded.what_if(items, file)
+    _show({"model": items[0]["model"], "decisions": rows, "unread": len(items) - len(rows)}, _instead(rows), output)
+
+
+def _show(answer: object, sentences: Sequence[str], output: str) -> None:
     if output == "json":
         show_json(answer)
     else:
-        click.echo("\n".join(answer["sentences"]))
+        click.echo("\n".join(sentences))
+
+
+def _instead(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line a situation in which the two differ, and how many there are."""
+    differ = [row for row in rows if row["replicas"] != row["wouldBe"]]
+    lines = [
+        f"{row['time']}  {count_of(row['replicas'])} ({', '.join(row['reasons'])}); "
+        f"would be {row['wouldBe']} ({', '.join(row['wouldBeReasons'])})"
+        for row in differ
+    ]
+    return [*lines, f"{len(differ)} of {len(rows)} decisions would be another number."]
 
 
 @command("scale", (

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.core.model import Memory, Reason, Snapshot
+from autoscaler.core.peers import Sample
 from autoscaler.core.policies.relume import decide
 from autoscaler.core.policy import ScalingPolicy
 from events.units import Instant, Seconds
@@ -80,9 +81,9 @@ HOLD = [
         id="a stable window after a rise",
     ),
     pytest.param(
-        seen(wished=4, ready=4, running=1, memory=Memory(lowered_at=T0 - 119, patience=1), demand=busy(1)),
-        (R.STEADY,),
-        id="a regretted descent doubles the pause",
+        seen(wished=4, ready=4, running=1, memory=Memory(kept=(Sample(at=T0 - 299, amount=4.0),)), demand=busy(1)),
+        (R.KEEP_ALIVE,),
+        id="what was needed within the keep-alive",
     ),
     pytest.param(
         seen(wished=4, ready=4, running=12, memory=CALM, demand=busy(12.1)), (R.STEADY,), id="no room to spare"
@@ -239,7 +240,7 @@ def test_a_burst_regrets_a_descent_once() -> None:
         assert decision.replicas > 1 + step
         memory = decision.memory
         counted.append(memory.patience)
-    assert counted == [2, 2, 2, 2]
+    assert counted == [1, 1, 1, 1]
 
 
 PROMISED = [
@@ -272,10 +273,29 @@ def test_before_a_request_has_ended_nothing_may_wait() -> None:
     assert decide(seen(waiting=40), policy, NOW).replicas == 10
 
 
-def test_patience_ends_at_the_keep_alive() -> None:
-    """However often it was regretted: an idle replica lives for the keep-alive."""
-    memory = Memory(lowered_at=T0 - 300, patience=4)
-    snapshot = seen(wished=4, ready=4, running=1, memory=memory, demand=busy(1))
-    assert decide(snapshot, POLICY, NOW).replicas == 2
-    soon = replace(snapshot, memory=replace(memory, lowered_at=T0 - 299))
-    assert decide(soon, POLICY, NOW).replicas == 4
+def test_without_a_long_keep_alive_a_regretted_descent_doubles_the_pause() -> None:
+    """Something must damp: patience does where the keep-alive does not."""
+    brief = replace(POLICY, keep_alive=Seconds(5.0))
+    snapshot = seen(wished=4, ready=4, running=1, memory=Memory(lowered_at=T0 - 119, patience=1), demand=busy(1))
+    assert decide(snapshot, brief, NOW).reasons == (R.STEADY,)
+    later = replace(snapshot, memory=Memory(lowered_at=T0 - 120, patience=1))
+    assert decide(later, brief, NOW).replicas == 2
+
+
+def test_each_replica_lives_for_the_keep_alive_after_it_was_needed() -> None:
+    """Eight, then three, then one: each step goes when its time is over, and is looked at then."""
+    kept = (Sample(at=T0 - 300, amount=8.0), Sample(at=T0 - 100, amount=3.0))
+    snapshot = seen(wished=8, ready=8, running=1, memory=replace(CALM, kept=kept), demand=busy(1))
+    first = decide(snapshot, POLICY, NOW)
+    assert first.replicas == 4
+    second = decide(replace(snapshot, wished=4, memory=first.memory), POLICY, Instant(T0 + 60))
+    assert second.replicas == 3
+    third = decide(replace(snapshot, wished=3, memory=second.memory), POLICY, Instant(T0 + 199))
+    assert (third.replicas, third.reasons) == (3, (R.KEEP_ALIVE,))
+    assert decide(replace(snapshot, wished=3, memory=third.memory), POLICY, Instant(T0 + 200)).replicas == 2
+
+
+def test_what_gathered_before_anything_was_ready_is_not_kept() -> None:
+    """It tells of the start and not of the load."""
+    assert decide(seen(waiting=40), POLICY, NOW).memory.kept == ()
+    assert decide(seen(wished=1, ready=1, running=4, waiting=36), POLICY, NOW).memory.kept[0].amount == 10

@@ -3,10 +3,10 @@
 The wish is absolute (demand ÷ target), so what is starting already is never asked for a second time, however long it
 takes. It rises in one step and at once: by what runs and waits now, by the average of the panic window, by what others
 ask for. It falls only when everything that speaks for more is known and silent: not in panic, not on unread history or
-missing data, not before a stable window has passed since the last move, not by more than half at once. The last
-replicas go when nobody has asked for the keep-alive; or, where a cold start has a price, at the end of the minute from
-which on the forecast no longer finds them worth holding. A forecast only adds. Nothing here caps the wish by what is
-free: that is the allocator's.
+missing data, not before a stable window has passed since the last move, not by more than half at once. Each replica
+lives for the keep-alive after it was needed last, the last one after anybody asked; or, where a cold start has a price,
+to the end of the minute from which on the forecast no longer finds it worth holding. A forecast only adds. Nothing here
+caps the wish by what is free: that is the allocator's.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from math import ceil
 
 from autoscaler.core.forecast.following import Following, begins_at, follow, held
 from autoscaler.core.model import Decision, Memory, Reason, Snapshot, in_order
+from autoscaler.core.peers import Sample, keep_most
 from autoscaler.core.policy import ScalingPolicy
 from events.units import Instant, Seconds
 
@@ -35,16 +36,14 @@ STEP = 2
 instead of each two seconds."""
 
 REGRET = 2.0
-"""A rise within so many pauses after a descent, or within the keep-alive, regrets it. With `PATIENCE_MOST`: the
-exponential damping of route flaps (RFC 2439) in its simplest form."""
+"""A rise within so many pauses after a descent regrets it. With `PATIENCE_MOST`: the exponential damping of route flaps
+(RFC 2439) in its simplest form. It is asked only where the keep-alive does not damp."""
 
 PATIENCE_MOST = 4
-"""The pause between descents doubles at most so often: 16 stable windows; and never lasts longer than the keep-alive,
-which is how long an idle replica lives."""
+"""The pause between descents doubles at most so often: 16 stable windows."""
 
-LEARNS = 2
-"""Doublings that one regret adds; a rise that regrets nothing takes one back. Compared with 1 on the Azure LLM traces
-(docs/decisions/0061): bursts some minutes apart are learned from the first pair of them."""
+KEPT_MOST = 32
+"""Steps of what was needed within the keep-alive that are remembered; more are merged into the higher one."""
 
 GATHER = 0.05
 """Seconds after a rise before the next: a burst is measured for so long and then answered in one step. Half of the
@@ -66,8 +65,8 @@ class _Case:
 
     __slots__ = (
         "base", "capacity", "current", "demand", "floor", "floor_open", "floor_until", "for_level", "forecast",
-        "idle_at", "last_busy_at", "level", "lowered_at", "now", "panic_floor", "panic_until", "patience", "policy",
-        "quiet", "raised_at", "share", "snapshot", "worth",
+        "idle_at", "kept", "last_busy_at", "level", "lowered_at", "now", "panic_floor", "panic_until", "patience",
+        "policy", "quiet", "raised_at", "share", "snapshot", "worth",
     )  # fmt: skip
 
     def __init__(self, snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> None:
@@ -83,6 +82,7 @@ class _Case:
         self.panic_until, self.panic_floor = memory.panic_until, memory.panic_floor
         if self.panic_until is not None and not now < self.panic_until <= now + policy.stable_window:
             self.panic_until, self.panic_floor = None, 0
+        self.kept = memory.kept
         self.floor = 0
         self.floor_until: float | None = None
         self.floor_open = False
@@ -140,6 +140,8 @@ def decide(snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> Decision:
     case = _Case(snapshot, policy, now)
     asked, why = _asked(case)
     _panic(case, asked)
+    if _keeps(policy):
+        _keep(case, asked if snapshot.replicas.ready else 0)
     most = max(asked, case.base, case.panic_floor)
     if most > case.current:
         if most == asked and _gathers(case):
@@ -187,6 +189,28 @@ def _share(seconds: float | None, policy: ScalingPolicy) -> float:
     return seconds / (seconds + policy.wait_most) * policy.target / policy.slots
 
 
+def _keeps(policy: ScalingPolicy) -> bool:
+    """Whether what was needed stays for the keep-alive. With a price of a cold start the forecast says what stays."""
+    return policy.cold_start_cost is None and policy.keep_alive > policy.stable_window
+
+
+def _keep(case: _Case, asked: int) -> None:
+    """Remember what was needed within the keep-alive: each replica lives so long after it was needed last.
+
+    (What HPA calls stabilisation, over the time that the user gave for the last replica anyway. What gathered before
+    anything was ready tells of the start and not of the load: it is not kept.)
+    """
+    since = case.now - case.policy.keep_alive
+    if not asked and not case.kept:
+        return
+    kept = tuple(one for one in case.kept if one.at <= case.now)
+    case.kept = (
+        keep_most(kept, Sample(at=case.now, amount=float(asked)), since, KEPT_MOST)
+        if asked
+        else tuple(one for one in kept if one.at > since)
+    )
+
+
 def _panic(case: _Case, asked: int) -> None:
     """Enter or prolong panic when demand is far above what is ready or starting."""
     if asked >= PANIC_RATIO * (case.capacity or 1):
@@ -218,8 +242,8 @@ def _rise(case: _Case, most: int, why: Reason) -> Decision:
     if replicas > case.current:
         first = case.lowered_at is not None and (case.raised_at is None or case.raised_at <= case.lowered_at)
         if case.current and first and case.lowered_at is not None:  # a descent is regretted once, not by each step up
-            regretted = case.now - case.lowered_at <= max(REGRET * _pause(case), case.policy.keep_alive)
-            case.patience = min(PATIENCE_MOST, case.patience + LEARNS) if regretted else max(0, case.patience - 1)
+            regretted = case.now - case.lowered_at <= REGRET * _pause(case)
+            case.patience = min(PATIENCE_MOST, case.patience + 1) if regretted else max(0, case.patience - 1)
         case.raised_at = case.now
     return _done(case, replicas, reasons, case.now + LOOK_AGAIN)
 
@@ -246,7 +270,7 @@ def _idle(case: _Case) -> bool:
 def _rest(case: _Case) -> Decision:
     """Nobody asks: what must be there stays."""
     least = case.policy.min_replicas
-    case.panic_until, case.panic_floor, case.patience = None, 0, 0
+    case.panic_until, case.panic_floor, case.patience, case.kept = None, 0, 0, ()
     reasons = {Reason.IDLE, Reason.AT_LEAST_MIN} if least else {Reason.IDLE}
     return _done(case, least, reasons, None)
 
@@ -273,7 +297,10 @@ def _fall(case: _Case) -> Decision:
     if fit >= current:
         # Averages fall by themselves once the windows have ended, and no event will tell.
         waits = case.quiet and (current > max(1, case.base) or stable > EPSILON)
-        return _done(case, current, calm, now + max(1.0, case.policy.stable_window / 12) if waits else None)
+        again = now + max(1.0, case.policy.stable_window / 12) if waits else None
+        if case.kept and current > 1 and fit == int(case.kept[0].amount):
+            again = case.kept[0].at + case.policy.keep_alive
+        return _done(case, current, calm, again)
     moved_at = _later(case.raised_at, case.lowered_at)
     if moved_at is not None and now < moved_at + _pause(case):
         return _done(case, current, calm, moved_at + _pause(case))
@@ -288,7 +315,8 @@ def _fit(case: _Case) -> int:
     target = case.policy.target
     average = max(case.demand.stable or 0.0, (case.demand.panic or 0.0) * case.share)
     signal = _up(case.demand.signal_recent, EPSILON)
-    return max(1, case.base, signal, case.for_level, _up(average / target + DOWN_BAND, EPSILON))
+    kept = int(case.kept[0].amount) if case.kept else 0
+    return max(1, case.base, signal, kept, case.for_level, _up(average / target + DOWN_BAND, EPSILON))
 
 
 def _calm(case: _Case, stable: float) -> Reason:
@@ -301,13 +329,13 @@ def _calm(case: _Case, stable: float) -> Reason:
         return Reason.SIGNAL
     if case.demand.stale_signals and not case.level:
         return Reason.SIGNAL_STALE
-    return Reason.KEEP_ALIVE if case.quiet and stable <= EPSILON else Reason.STEADY
+    kept = case.current > 1 and bool(case.kept) and case.kept[0].at < case.now
+    return Reason.KEEP_ALIVE if kept or (case.quiet and stable <= EPSILON) else Reason.STEADY
 
 
 def _pause(case: _Case) -> float:
     """Seconds between two moves before the second may be a descent."""
-    policy = case.policy
-    return min(policy.stable_window * (1 << case.patience), max(policy.stable_window, policy.keep_alive))
+    return case.policy.stable_window * (1 << case.patience if not _keeps(case.policy) else 1)
 
 
 def _up(amount: float, tolerance: float) -> int:
@@ -337,6 +365,7 @@ def _done(case: _Case, replicas: int, reasons: set[Reason], again: float | None)
         panic_until=case.panic_until, panic_floor=case.panic_floor, last_busy_at=case.last_busy_at,
         raised_at=case.raised_at, lowered_at=case.lowered_at, patience=case.patience,
         floor=case.floor, floor_until=case.floor_until, floor_open=case.floor_open, forecast=case.forecast,
+        kept=case.kept if case.level or replicas else (),
     )  # fmt: skip
     return Decision(
         replicas=replicas,

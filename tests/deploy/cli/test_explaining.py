@@ -1,0 +1,94 @@
+"""`relume explain --at` and `--what-if`: from the record alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from events.types.decisions import WishDecided
+from tests.deploy.cli.conftest import LiveAdmin, Relume
+from tests.deploy.cli.test_talking import declare
+from tests.support.autoscaling import Run, declared
+
+
+def story() -> list[WishDecided]:
+    """A burst on a model of at most ten replicas, and what was recorded of it."""
+    run = Run(declared("echo", keepAlive="1m"))
+    run.serve(waiting=40, seconds=2, model="echo")
+    run.serve(running=40, seconds=60, model="echo")
+    run.serve(running=1, seconds=400, model="echo")
+    return [wish for _, wish in run.wishes]
+
+
+@pytest.fixture
+def told(live: LiveAdmin) -> list[WishDecided]:
+    """It stands in the log of a running admin server."""
+    declare(live)
+    wishes = story()
+    live.do(live.admin.say(*wishes))
+    return wishes
+
+
+def test_the_decision_that_stood_then(relume: Relume, live: LiveAdmin, told: list[WishDecided]) -> None:
+    """In sentences about that decision alone, and its facts."""
+    items = json.loads(relume("get", "decisions", "-o", "json", live=live).out)["items"]
+    assert len(items) == len(told)
+    ran = relume("explain", "echo", "--at", "2999-01-01T00:00:00Z", live=live)
+    assert ran.out.splitlines()[-1].startswith(("So it asked for", "So it still asked for"))
+    assert "allocator" not in ran.out
+    facts = json.loads(relume("explain", "echo", "--at", "2999-01-01T00:00:00Z", "-o", "json", live=live).out)["facts"]
+    assert facts["replicas"] == told[-1].replicas
+
+
+def test_another_policy_on_the_record(relume: Relume, live: LiveAdmin, told: list[WishDecided], tmp_path: Path) -> None:
+    """Each recorded situation again: the same policy says the same, fewer replicas say fewer, KubeAI's is slower."""
+    file = tmp_path / "policy.yaml"
+    file.write_text("maxReplicas: 10\nkeepAlive: 1m\n", encoding="utf-8")
+    same = relume("explain", "echo", "--what-if", str(file), live=live).out
+    assert same.splitlines()[-1] == f"0 of {len(told)} decisions would be another number."
+    file.write_text("kind: Model\nspec: {slots: 4, scaling: {maxReplicas: 3, keepAlive: 1m}}\n", encoding="utf-8")
+    rows = json.loads(relume("explain", "echo", "--what-if", str(file), "-o", "json", live=live).out)["decisions"]
+    assert max(row["wouldBe"] for row in rows) == 3 < max(row["replicas"] for row in rows) == 10
+    file.write_text("scaling: {policy: concurrency, maxReplicas: 10}\n", encoding="utf-8")
+    rows = json.loads(relume("explain", "echo", "--what-if", str(file), "-o", "json", live=live).out)["decisions"]
+    assert max(row["wouldBe"] for row in rows) < 10
+
+
+def test_what_is_refused(relume: Relume, live: LiveAdmin, told: list[WishDecided], tmp_path: Path) -> None:
+    """Times that are none, times before all, files that are no policy."""
+    assert told
+    assert (ran := relume("explain", "echo", "--at", "yesterday", live=live)).code == 2
+    assert "is no time" in ran.err
+    assert (ran := relume("explain", "echo", "--at", "2001-01-01T00:00:00", live=live)).code == 2
+    assert "no time zone" in ran.err
+    assert (ran := relume("explain", "echo", "--at", "1999-01-01T00:00:00Z", live=live)).code == 1
+    assert "nothing on record is as old" in ran.err
+    file = tmp_path / "policy.yaml"
+    for text, words in (
+        ("policy: magic:\n", "cannot be read"),
+        ("- 1\n", "no mapping"),
+        ("maxReplicas: 0\n", "maxReplicas"),
+    ):
+        file.write_text(text, encoding="utf-8")
+        assert (ran := relume("explain", "echo", "--what-if", str(file), live=live)).code == 1
+        assert words in ran.err
+
+
+def test_nothing_decided_yet(relume: Relume, live: LiveAdmin) -> None:
+    """The answer is no."""
+    declare(live)
+    assert (ran := relume("explain", "echo", "--at", "2999-01-01T00:00:00Z", live=live)).code == 1
+    assert "nothing was decided" in ran.err
+
+
+def test_a_record_of_another_release_is_said_to_be_unreadable(relume: Relume, live: LiveAdmin, tmp_path: Path) -> None:
+    """It is left out of what-if, and counted."""
+    declare(live)
+    live.do(live.admin.say(replace(story()[0], snapshot={"new": True}), *story()))
+    file = tmp_path / "policy.yaml"
+    file.write_text("maxReplicas: 10\n", encoding="utf-8")
+    answer = json.loads(relume("explain", "echo", "--what-if", str(file), "-o", "json", live=live).out)
+    assert answer["unread"] == 1
