@@ -125,6 +125,23 @@ async def test_a_job_is_granted_and_yields_to_a_model_and_comes_back(bench: Trai
     assert order.index("selected") < order.index("noticed") < order.index("notified")
 
 
+async def test_a_job_that_is_done_by_itself_has_lost_nothing(bench: TrainingBench) -> None:
+    """The notice came in its last moment: it says that it is done and ends; its cards go to the model, and nothing of
+    its work is counted as lost."""
+    await bench.say(node(gpus=1), declared(), job())
+    async with running(bench.allocator):
+        await bench.see(step=40)
+        await bench.say(wish(1))
+        assert (await bench.training()).notice is not None
+        now = bench.clock.now()
+        await bench.see(step=50, state=RunState.ENDED, ended_at=now, empty_at=now, ending=Ending.FINISHED)
+        assert [one.replica for one in (await bench.newest()).replicas] == ["a-r1-0"]
+        await settle()
+    last = (await bench.reclaims())[-1]
+    assert (last.state, last.ledger.steps_lost) == ("finished", 0)
+    assert "since_commit" not in last.ledger.lost
+
+
 class NoReclaims(MemoryEventLog):
     """A log in which records of attempts cannot be written for a while."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from events.types.reclaims import ReclaimChanged, ReclaimLedger, ReclaimStep, ReclaimVerdict
-from events.types.training import MemberGrant, TrainingObserved
+from events.types.training import Ending, MemberGrant, TrainingObserved
 from events.units import Instant
 from preemption.core.attempts.attempt import Attempt, AttemptPolicy, Change, News, advance
 from preemption.core.attempts.states import HOLDS_CARDS, Happened, State
@@ -139,6 +139,8 @@ def account(case: Case, seen: TrainingObserved | None) -> Case:
     """
     if seen is None:
         return case
+    if seen.ending is Ending.FINISHED:  # it was done by itself: nothing of it is done again
+        return replace(case, ledger=replace(case.ledger, steps_lost=0))
     proven = seen.checkpoint if seen.checkpoint is not None and seen.checkpoint.verified else None
     attempt = case.attempt
     if proven is not None and proven.step > attempt.step:
