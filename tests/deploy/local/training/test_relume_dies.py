@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import psutil
@@ -34,30 +35,46 @@ async def said(stage: TrainingStage, times: int) -> None:
     raise AssertionError(f"it was not told {times} times")
 
 
+Start = Callable[[], Awaitable[Relume]]
+
+
+@pytest.fixture
+async def relume_of(tmp_path: Path) -> AsyncIterator[Start]:
+    """Starts a process on one data folder; whatever a test does, nothing of it is left running."""
+    started: list[Relume] = []
+
+    async def start() -> Relume:
+        started.append(await Relume.start(tmp_path / "data"))
+        return started[-1]
+
+    yield start
+    for one in started:
+        await one.kill()
+    await asyncio.to_thread(kill_marked, str(tmp_path / "data"))
+
+
 @pytest.mark.slow
-async def test_killed_training_goes_on_and_is_taken_over(tmp_path: Path) -> None:
+async def test_killed_training_goes_on_and_is_taken_over(tmp_path: Path, relume_of: Start) -> None:
     """After kill -9 the same processes train on, and the next relume knows them. Stopped in order, the next one finds
     that they have saved, and they go on at that step."""
     data = tmp_path / "data"
     spec = spec_of(*trainer("sdk", "--every", 20), members=2)
-    first = await Relume.start(data)
+    first = await relume_of()
     first.say(TrainingDeclared(job=JOB, uid="u1", revision=1, generation=1, spec=spec))
     first.say(granted(members=2))
     pids = [one.pid for one in (await first.stepping()).members]
     await first.kill()
-    second = await Relume.start(data)
+    second = await relume_of()
     state = await second.until(lambda one: one.state is RunState.RUNNING and one.checkpoint is not None)
     assert [one.pid for one in state.members] == pids
     assert await second.stop() == 0
     steps = len(steps_of(data))
-    third = await Relume.start(data)
+    third = await relume_of()
     state = await third.until(lambda one: one.empty_at is not None)
     assert (state.ending, state.checkpoint is not None and state.checkpoint.step) == (Ending.SAVED, steps)
     third.say(granted(2, members=2))
     state = await third.until(lambda one: one.run == 2 and one.resumed_step is not None)
     assert state.resumed_step == steps
-    await third.kill()
-    await asyncio.to_thread(kill_marked, str(data))
 
 
 async def test_taken_over_and_told(stage: TrainingStage) -> None:
