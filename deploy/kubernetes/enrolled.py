@@ -79,6 +79,8 @@ class Enrolment:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            if self._let_go:
+                return
             try:
                 if self._resource is None:
                     await self._find()
@@ -107,6 +109,7 @@ class Enrolment:
     def let_go(self) -> None:
         """It is enrolled no longer: its number stays as it is, and its pods are nobody's replicas."""
         self._let_go = True
+        self._wake.set()
         self._ring()
 
     def _ring(self) -> None:
@@ -120,9 +123,13 @@ class Enrolment:
 
     # What its replicas ask.
 
-    async def sit(self, replica: ReplicaName, pod: PodView | None = None) -> PodView:
-        """A replica is wanted: its pod, once there is one. Raises StartFailed."""
-        seat = self._seats.setdefault(replica, _Seat(pod))
+    def reserve(self, replica: ReplicaName) -> None:
+        """A replica is wanted: it counts from now on, so that no pod that it could have is taken away."""
+        self._seats.setdefault(replica, _Seat())
+
+    async def sit(self, replica: ReplicaName) -> PodView:
+        """A replica's pod, once there is one. Raises StartFailed."""
+        seat = self._seats.setdefault(replica, _Seat())
         self._wake.set()
         try:
             async with asyncio.timeout(POD_WITHIN):
@@ -238,6 +245,7 @@ class EnrolledPod:
     def __init__(self, enrolment: Enrolment, replica: ReplicaName) -> None:
         self._enrolment = enrolment
         self._replica = replica
+        enrolment.reserve(replica)
 
     async def obtain(self) -> PodView:
         """See `PodSource.obtain`."""

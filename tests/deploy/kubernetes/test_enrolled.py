@@ -1,0 +1,179 @@
+"""An enrolled object: whose number it is, who gets which pod, and how it is let go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+from deploy.kubernetes.api import ApiUnavailable
+from deploy.kubernetes.enrolled import Enrolment
+from deploy.kubernetes.resources import Json
+from deploy.kubernetes.settings import KubernetesSettings
+from deploy.kubernetes.tools import Tools
+from deploy.kubernetes.views import PodView
+from deploy.spec.pod import ScaleTargetSpec
+from events.clock import SystemClock, settle
+from events.names import ReplicaName
+from events.units import Instant
+
+
+class Scaled:
+    """An API server with one Deployment, whose controller makes a pod for each of its number at once, unless told."""
+
+    def __init__(self, replicas: int = 0) -> None:
+        self.replicas = replicas
+        self.pods: list[PodView] = []
+        self.writes: list[int] = []
+        self.annotated: dict[str, dict[str, str]] = {}
+        self.loses_answer = False
+        self.enrolment: Enrolment
+        self._made = 0
+
+    async def get(self, path: str) -> Json:
+        """The kinds of the group, or the scale."""
+        if path == "/apis/apps/v1":
+            return {"resources": [{"name": "deployments", "kind": "Deployment"},
+                                  {"name": "deployments/scale", "kind": "Scale"}]}  # fmt: skip
+        return {"spec": {"replicas": self.replicas}, "status": {"selector": "app=a"}}
+
+    async def merge(self, path: str, body: Json) -> Json:
+        """A new number, or annotations of a pod."""
+        if "/pods/" in path:
+            self.annotated.setdefault(path.rpartition("/")[2], {}).update(body["metadata"]["annotations"])
+            return {}
+        self.set(body["spec"]["replicas"])
+        self.writes.append(self.replicas)
+        if self.loses_answer:
+            self.loses_answer = False
+            raise ApiUnavailable("the connection broke")
+        return {}
+
+    def set(self, replicas: int) -> None:
+        """The number is this from now on, whoever wrote it; its controller makes or ends pods."""
+        self.replicas = replicas
+        while len(self.pods) < replicas:
+            self._made += 1
+            pod = PodView(name=f"pod-{self._made}", namespace="default", uid=str(self._made), labels={"app": "a"},
+                          created_at=Instant(float(self._made)))  # fmt: skip
+            self.pods.append(pod)
+            self.enrolment.heard(pod, True)
+        cheapest = sorted(self.pods, key=lambda pod: self.annotated.get(pod.name, {}).get(COST, "0") != "-1000")
+        for pod in cheapest[: len(self.pods) - replicas]:
+            self.pods.remove(pod)
+            self.enrolment.heard(pod, False)
+
+    async def told(self, replicas: int) -> None:
+        """The watch of the object tells a number, perhaps late."""
+        self.enrolment._object_changed("default/a", {"spec": {"replicas": replicas}})
+        await _quiet()
+
+
+COST = "controller.kubernetes.io/pod-deletion-cost"
+
+
+async def _quiet() -> None:
+    await settle(200)
+
+
+@asynccontextmanager
+async def enrolled(server: Scaled, others: list[int]) -> AsyncIterator[Enrolment]:
+    """An enrolment that runs; `others`: numbers that another hand wrote."""
+
+    async def hold() -> None:
+        """The Lease is ours."""
+
+    tools = SimpleNamespace(
+        api=server, pods=server.pods, lease=SimpleNamespace(hold=hold), settings=KubernetesSettings(),
+        clock=SystemClock(),
+    )  # fmt: skip
+    made = server.enrolment = Enrolment(cast("Tools", tools), ScaleTargetSpec(name="a"), others.append)
+    running = asyncio.create_task(made.run())
+    try:
+        yield made
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def sit(made: Enrolment, *names: str) -> list[PodView]:
+    """Replicas that are wanted, at the same moment; their pods."""
+    return list(await asyncio.wait_for(asyncio.gather(*(made.sit(ReplicaName(name)) for name in names)), 5))
+
+
+async def test_replicas_get_a_pod_each_and_give_it_back() -> None:
+    """The number follows what is wanted; who leaves is told to be the cheapest, and its pod is the one that goes."""
+    server, others = Scaled(), cast("list[int]", [])
+    async with enrolled(server, others) as made:
+        pods = dict(zip("ab", await sit(made, "a", "b"), strict=True))
+        assert len({pod.uid for pod in pods.values()}) == 2
+        assert server.annotated[pods["a"].name]["relume.dev/replica"] == "a"
+        await asyncio.wait_for(made.leave(ReplicaName("a")), 5)
+        assert server.annotated[pods["a"].name][COST] == "-1000"
+        assert [pod.name for pod in server.pods] == [pods["b"].name]
+        assert (server.replicas, others) == (1, [])
+
+
+async def test_a_watch_that_is_late_is_no_other_hand() -> None:
+    """The object's past numbers, told after our own write, override nothing and are not fought."""
+    server, others = Scaled(), cast("list[int]", [])
+    async with enrolled(server, others) as made:
+        await sit(made, "a", "b", "c")
+        writes = list(server.writes)
+        for late in (0, 1, 3, 2):
+            await server.told(late)
+        assert (server.replicas, server.writes, others) == (3, writes, [])
+
+
+async def test_another_hand_is_told_once_and_not_fought() -> None:
+    """A number that somebody else wrote is handed on, and stays until what is wanted changes."""
+    server, others = Scaled(), cast("list[int]", [])
+    async with enrolled(server, others) as made:
+        await sit(made, "a")
+        server.set(3)
+        await server.told(3)
+        assert (server.replicas, others) == (3, [3])
+        await sit(made, "b", "c")  # the override comes back as replicas that are wanted
+        await server.told(3)
+        assert (server.replicas, server.writes, others) == (3, [1], [3])
+
+
+async def test_a_write_whose_answer_was_lost_is_our_own() -> None:
+    """The number that is there afterwards was written by us or by others: nobody is blamed for it."""
+    server, others = Scaled(), cast("list[int]", [])
+    server.loses_answer = True
+    async with enrolled(server, others) as made:
+        await sit(made, "a")
+        await server.told(1)
+        assert (server.replicas, others) == (1, [])
+
+
+async def test_who_is_let_go_keeps_its_number() -> None:
+    """Replicas of an object that is enrolled no longer end at once, and nothing is written."""
+    server, others = Scaled(), cast("list[int]", [])
+    async with enrolled(server, others) as made:
+        await sit(made, "a", "b")
+        made.let_go()
+        writes = list(server.writes)
+        await asyncio.wait_for(asyncio.gather(*(made.leave(ReplicaName(name)) for name in "ab")), 1)
+        assert (server.replicas, server.writes) == (2, writes)
+
+
+async def test_a_pod_that_served_a_replica_is_given_to_it_again() -> None:
+    """After a restart a replica goes on with its own pod, and others get theirs."""
+    server: Any = Scaled()
+    others: list[int] = []
+    async with enrolled(server, others) as made:
+        first, second = await sit(made, "a", "b")
+    again = Scaled(2)  # at its start with both, since both are wanted
+    again.pods = [
+        PodView(name=pod.name, namespace="default", uid=pod.uid, labels={"app": "a"},
+                annotations={"relume.dev/replica": name}) for pod, name in ((first, "b"), (second, "a"))
+    ]  # fmt: skip
+    async with enrolled(again, others) as made:
+        for name in "ab":
+            made.reserve(ReplicaName(name))
+        given = dict(zip("ab", await sit(made, "a", "b"), strict=True))
+        assert (given["a"].name, given["b"].name) == (second.name, first.name)
