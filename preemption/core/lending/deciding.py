@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from events.names import training_key
 from events.types.shared import Resources
@@ -216,7 +216,10 @@ class Decider:
         board = self._board(room, blocked, now)
         values = [shortage_value(short, self._mirror) for short in shorts.values()]
         made.needless += needless(board, values)
-        planned = plan_shortages(board, values, self._policy.reclaim, now)
+        running = {job.name for job in board.jobs}
+        spent = sum(seat.recent(now) for name, seat in self._seats.items() if seat.yielded and name not in running)
+        reclaim = replace(self._policy.reclaim, pool_budget=self._policy.reclaim.pool_budget - spent)
+        planned = plan_shortages(board, values, reclaim, now)
         for one in planned:
             self._follow(one, shorts[one.shortage.name], made, now)
         again = retry_at(planned, now)

@@ -32,7 +32,7 @@ class LendingPolicy:
     most_settle: Seconds = Seconds(1200.0)
     save: Seconds = Seconds(30.0)
     restore: Seconds = Seconds(30.0)
-    drains: Seconds = Seconds(30.0)
+    drains: Seconds = Seconds(5.0)
     drain_bound: Seconds = Seconds(300.0)
 
     def settles(self, yielded: int, waited: Seconds) -> Seconds:
