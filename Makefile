@@ -26,7 +26,7 @@ setup: $(VENV)/.ready  ## make .venv with the locked dependencies
 kubernetes: setup  ## build the control plane that Kubernetes tests run on (once, 5 to 15 minutes; needs Go)
 	$(BIN)/python -m tests.support.kube_binary
 
-demo: setup  ## the main job on a small real model: zero, cold start, burst, back to zero (a minute)
+demo: setup  ## the main job on a small real model: zero, cold start, burst, zero; then training lends the GPU (two minutes)
 	$(BIN)/relume demo
 
 pure: setup  ## the tests of the runtime with its hot path uncompiled
