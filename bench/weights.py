@@ -1,10 +1,11 @@
-"""Weights fetched and verified, beside curl and sha256 alone, from the same nginx in the same run."""
+"""Weights fetched and verified, beside curl, obstore, huggingface_hub and sha256 alone, from the same nginx in turn."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import hashlib
+import importlib.util
 import json
 import os
 import resource
@@ -48,6 +49,7 @@ async def run(effort: Effort) -> list[Figure]:
         return [Figure("weights fetched and verified", why=f"{' and '.join(missing)} are not installed")]
     size = effort.size(256 << 20, 8 << 20)
     ours: list[dict[str, float]] = []
+    libraries: dict[str, list[dict[str, float]]] = {name: [] for name in LIBRARIES if _installed(name)}
     curls: list[tuple[float, float]] = []
     hashes: list[tuple[float, float]] = []
     with load.scratch() as scratch:
@@ -57,15 +59,22 @@ async def run(effort: Effort) -> list[Figure]:
             for index in range(effort.rounds):
                 curls.append(_curl(url, folder / "curl"))
                 ours.append(_child(url, folder / f"cache-{index}"))
+                for name, told in libraries.items():
+                    told.append(_child(url, folder / name, name))
                 _hash(folder / "www" / "model", hashes)
             hits = _hits(url, folder / "cache-0", digest, effort.size(200, 5))
-    share = GIB / size
+    share, cpu = GIB / size, median([one["cpu"] for one in ours])
     slowest = max(min(curl[0] for curl in curls), min(one[0] for one in hashes))
     return [
         Figure("fetched and verified, best", "s/GiB", min(one["seconds"] for one in ours) * share,
                "slowest of curl to a file, sha256", slowest * share, GATE),
-        Figure("fetched and verified, CPU", "s/GiB", median([one["cpu"] for one in ours]) * share,
+        Figure("fetched and verified, CPU", "s/GiB", cpu * share,
                "curl to a file, then sha256", _cpu(curls, hashes) * share),
+        *(
+            Figure(f"fetched and verified, CPU (beside {name})", "s/GiB", cpu * share, f"{name} to a file, then sha256",
+                   (median([one["cpu"] for one in told]) + median([one[1] for one in hashes])) * share)
+            for name, told in libraries.items()
+        ),
         Figure("last byte to usable", "ms", median([one["ready"] for one in ours]) * 1e3, target=READY),
         Figure("hit by digest, p50", "ms", percentile(hits, 0.5) * 1e3, target=HIT),
         Figure("peak memory of the fetch beyond the interpreter", "MiB", max(one["memory"] for one in ours)),
@@ -123,9 +132,14 @@ def _hash(path: Path, seconds: list[tuple[float, float]]) -> str:
     return f"sha256:{digest}"
 
 
-def _child(url: str, folder: Path) -> dict[str, float]:
+def _installed(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+def _child(url: str, folder: Path, how: str = "relume") -> dict[str, float]:
     """One fetch in a process of its own, so that CPU and memory are its alone."""
-    ran = subprocess.run([sys.executable, "-m", "bench.weights", url, str(folder)], check=True, capture_output=True)
+    command = [sys.executable, "-m", "bench.weights", url, str(folder), how]
+    ran = subprocess.run(command, check=True, capture_output=True)
     told: dict[str, float] = json.loads(ran.stdout)
     return told
 
@@ -156,6 +170,36 @@ def _fetch_once(url: str, folder: Path) -> None:
     }))  # fmt: skip
 
 
+def _plain_obstore(url: str, target: Path) -> None:
+    from obstore.store import HTTPStore  # noqa: PLC0415 - an extra
+
+    base, _, name = url.rpartition("/")
+    store = HTTPStore.from_url(base, client_options={"allow_http": True, "timeout": "600s"})
+    with target.open("wb") as file:
+        for piece in store.get(name).stream(min_chunk_size=1 << 20):
+            file.write(piece)
+
+
+def _plain_hub(url: str, target: Path) -> None:
+    from huggingface_hub.file_download import http_get  # noqa: PLC0415 - an extra
+
+    with target.open("wb") as file:
+        http_get(url, file)
+
+
+LIBRARIES = {"obstore": _plain_obstore, "huggingface_hub": _plain_hub}
+"""A plain download to a file by each; neither takes a digest of it."""
+
+
+def _library_once(url: str, folder: Path, name: str) -> None:
+    folder.mkdir(exist_ok=True)
+    LIBRARIES[name](url, folder / "warm")  # what importing and connecting takes is not the download's
+    cpu, began = time.process_time(), time.monotonic()
+    LIBRARIES[name](url, folder / "model")
+    print(json.dumps({"seconds": time.monotonic() - began, "cpu": time.process_time() - cpu}))
+    shutil.rmtree(folder)
+
+
 def _hits(url: str, folder: Path, digest: str, count: int) -> list[float]:
     weights, source = _weights(folder), source_of(url, {}, FetchPolicy(), SystemClock())
     seconds = []
@@ -169,4 +213,7 @@ def _hits(url: str, folder: Path, digest: str, count: int) -> list[float]:
 
 
 if __name__ == "__main__":
-    _fetch_once(sys.argv[1], Path(sys.argv[2]))
+    if sys.argv[3] == "relume":
+        _fetch_once(sys.argv[1], Path(sys.argv[2]))
+    else:
+        _library_once(sys.argv[1], Path(sys.argv[2]), sys.argv[3])
