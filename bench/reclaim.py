@@ -44,7 +44,7 @@ from preemption.loop import Allocator, AllocatorSettings
 
 NODE_CARDS = 8
 WITHIN = 300.0
-"""Seconds; and a pool has 120 victims an hour, so there are no more reclaims than 40."""
+"""Seconds; and a pool has 120 victims an hour, so there are no more reclaims than 24."""
 
 GIB = 1 << 30
 
@@ -67,7 +67,7 @@ async def run(effort: Effort) -> list[Figure]:
     the waiting for the disk. The target is of design §11."""
     figures: list[Figure] = []
     for gpus in (64, 128) if effort.quick else (1000, 10_000):
-        waits = await _measure(gpus, effort.size(40, 5))
+        waits = await _measure(gpus, effort.size(24, 5))
         target = Target(200.0) if gpus == 1000 else None
         for what, found in (("plan and notice", waits.notice), ("bind", waits.bind), ("together", waits.share)):
             figures.append(

@@ -63,6 +63,8 @@ class Run:
     notice: str = ""
     noticed_at: float | None = None
     withdrawn: bool = False
+    spoke: bool = False
+    """Whether it has said anything: it has the SDK, and has loaded."""
 
 
 @dataclass
@@ -97,6 +99,7 @@ class SimulatedJob:
         if run is None:
             return
         if run.ended_at is None:
+            run.spoke = run.spoke or (self.trainer.sdk and now >= run.ready_at)
             self._train(run, now)
             self._follow_notice(run, now)
             self._end(run, now)
@@ -114,7 +117,7 @@ class SimulatedJob:
         run = self.run
         if run is None:
             return None
-        grant, trainer = run.grant, self.trainer
+        grant = run.grant
         state = RunState.RUNNING if run.ended_at is None else RunState.ENDED
         members = tuple(
             MemberStatus(member=m.member, node=m.placement.node, gpus=m.placement.gpus, resources=m.resources)
@@ -122,9 +125,9 @@ class SimulatedJob:
         )
         return TrainingObserved(
             job=self.name, uid=grant.uid, revision=grant.revision, run=grant.run, state=state, members=members,
-            started_at=run.began, ended_at=run.ended_at, empty_at=run.empty_at, ending=run.ending, reports=trainer.sdk,
-            step=run.step if trainer.sdk else None, step_at=run.began + 0.001 if trainer.sdk else None,
-            resumed_step=run.begins_at if trainer.sdk else None, checkpoint=self.checkpoint, notice=_notice(run),
+            started_at=run.began, ended_at=run.ended_at, empty_at=run.empty_at, ending=run.ending, reports=run.spoke,
+            step=run.step if run.spoke else None, step_at=run.began + 0.001 if run.spoke else None,
+            resumed_step=run.begins_at if run.spoke else None, checkpoint=self.checkpoint, notice=_notice(run),
             failures=self.failures, retry_at=self.retry_at,
         )  # fmt: skip
 

@@ -122,7 +122,9 @@ def _comes_back(seat: JobSeat, case: Case) -> bool:
 
 
 def _stepped(case: Case, seen: TrainingObserved) -> bool:
-    if not seen.reports:
-        return seen.state is RunState.RUNNING
+    if (
+        not seen.reports
+    ):  # one that had saved before will say something; of others all that can be known is that it runs
+        return case.attempt.step < 0 and seen.state is RunState.RUNNING
     began = seen.resumed_step if seen.resumed_step is not None else max(0, case.attempt.step)
     return seen.step is not None and seen.step > began
