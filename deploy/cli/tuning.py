@@ -1,0 +1,140 @@
+"""`relume tune`: which settings of a model keep its promise with the fewest GPU-seconds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from deploy.cli import simulating_requests
+from deploy.cli.commands import command
+from deploy.cli.connection import Connection, segment
+from deploy.cli.failing import Refused
+from deploy.cli.options import complete_models, output, talking
+from deploy.cli.output import say, show_json
+
+if TYPE_CHECKING:
+    from deploy.simulation.request_replay import Outcome
+    from deploy.simulation.requests import RequestTrace
+    from deploy.simulation.setting import Setting
+    from deploy.simulation.tuning import Tuned
+
+KEPT: Final = ("minReplicas", "maxReplicas", "target", "keepAlive", "coldStartCost", "stableWindow", "panicWindow")
+"""What of a declaration's scaling is simulated."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """What is tuned: requests, the scaling that there is, the cluster."""
+
+    trace: RequestTrace
+    scaling: Mapping[str, object]
+    setting: Setting
+
+
+@command("tune", (
+    "relume tune llama                                        # by its own log",
+    "relume tune llama --within 99.5 -o json",
+    "relume tune --trace code.csv --format azure-llm --set slots=8 --set start=45s",
+))  # fmt: skip
+@click.argument("model", required=False, shell_complete=complete_models)
+@click.option(
+    "--trace", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
+    help="A trace of requests, in place of a model's own log.",
+)  # fmt: skip
+@click.option("--format", "form", type=click.Choice(simulating_requests.FORMATS), help="How the trace is written.")
+@click.option(
+    "--within", type=click.FloatRange(0, 100, min_open=True), default=99.0, show_default=True, metavar="PERCENT",
+    help="The goal: so many of a hundred requests within slo, with the fewest GPU-seconds.",
+)  # fmt: skip
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Of the simulated cluster: see simulate.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of what is drawn by chance.")
+@output("text", "json")
+@talking
+def tune(  # noqa: PLR0913 - one parameter an option
+    connection: Connection, model: str | None, *, file: Path | None, form: str | None, within: float,
+    settings: Sequence[str], seed: int, output: str,
+) -> int:  # fmt: skip
+    """Search the settings of a model's scaling, by simulating each on its own past or on a trace, and print the change.
+
+    Nothing is applied. Of a model's own log the simulated cluster has its slots, its promise and its last start time;
+    --set comes before them. Exit code 1: nothing that was tried keeps the goal; the best of it is printed all the same.
+    """
+    from deploy.simulation.tuning import Goal, simulate  # noqa: PLC0415 - the simulation takes a fifth of a second
+    from deploy.simulation.tuning import tune as search  # noqa: PLC0415 - as above
+
+    if (model is None) == (file is None) or (file is None) != (form is None):
+        raise click.UsageError("name a MODEL, or give --trace FILE with its --format")
+    setting = simulating_requests.read_setting(settings, seed)
+    if file is not None and form is not None:
+        case = _Case(simulating_requests.read_trace(file, form, seed), {"maxReplicas": setting.max_replicas}, setting)
+    else:
+        case = _of_log(connection, str(model), setting, [pair.partition("=")[0] for pair in settings])
+    tuned = search(
+        case.scaling, case.setting, Goal(within / 100), simulate(case.trace, case.setting, 0, lambda _: None)
+    )
+    if output == "json":
+        show_json(_as_json(tuned, len(case.trace)))
+    else:
+        click.echo("\n".join(_told(tuned)))
+    if not tuned.reached:
+        say(f"nothing that was tried keeps {within:g} %: the price of a start, or more slots, may")
+    return 0 if tuned.reached else 1
+
+
+def _of_log(connection: Connection, model: str, setting: Setting, given: Sequence[str]) -> _Case:
+    """The model as it is declared, and what its gateways have told."""
+    from deploy.simulation.minutes import BadTrace  # noqa: PLC0415 - as above
+    from deploy.simulation.own_log import read_windows  # noqa: PLC0415 - as above
+    from events.units import Seconds, parse_duration  # noqa: PLC0415 - as above
+
+    item = connection.get(f"/v1alpha1/models/{segment(model)}")
+    own, spec = item["metadata"]["name"], item["spec"]
+    query = {"topic": "relume.requests", "model": own, "from": "beginning", "follow": False}
+    events = (json.loads(line) for line in connection.lines("/v1alpha1/events", query))
+    try:
+        trace = read_windows(events, own)
+    except BadTrace as error:
+        raise Refused(str(error), remedy="ask later, or give --trace") from error
+    if "slots" not in given:
+        setting = replace(setting, slots=int(spec["slots"]))
+    if "maxReplicas" not in given:
+        setting = replace(setting, max_replicas=int(spec["scaling"]["maxReplicas"]))
+    promised = [text for text in (spec.get("slo") or {}).get("timeToFirstToken", {}).values() if text]
+    if promised and "slo" not in given:
+        setting = replace(setting, slo=Seconds(min(parse_duration(text) for text in promised)))
+    start = item["status"].get("lastStart") or {}
+    if start.get("seconds") and "start" not in given:
+        setting = replace(setting, starting=replace(setting.starting, seconds=Seconds(float(start["seconds"]))))
+    scaling = {key: spec["scaling"][key] for key in KEPT if spec["scaling"].get(key) is not None}
+    if "coldStartCost" in scaling:
+        scaling.pop("keepAlive", None)
+    return _Case(trace, scaling, setting)
+
+
+def _figures(outcome: Outcome) -> dict[str, Any]:
+    from deploy.simulation.request_replay import as_json  # noqa: PLC0415 - as above
+
+    return as_json({"one": outcome})["one"]
+
+
+def _as_json(tuned: Tuned, requests: int) -> dict[str, Any]:
+    return {
+        "requests": requests, "tried": tuned.tried, "reached": tuned.reached, "scaling": dict(tuned.scaling),
+        "before": _figures(tuned.before), "after": _figures(tuned.best),
+    }  # fmt: skip
+
+
+def _told(tuned: Tuned) -> list[str]:
+    lines = ["spec:", "  scaling:", *[f"    {key}: {value}" for key, value in tuned.scaling.items()]]
+    for words, outcome in (("now ", tuned.before), ("then", tuned.best)):
+        one = outcome.figures
+        lines.append(
+            f"# {words}: {100 * one.within_slo:.2f} % within slo, {one.gpu_seconds:.0f} GPU-seconds, "
+            f"{one.activations} cold starts, 99 of 100 held for at most {one.held_p99:.1f} s"
+        )
+    return [*lines, f"# {tuned.tried} settings simulated; what is best for this past need not be for what comes"]

@@ -1,0 +1,37 @@
+"""A trace of requests out of a relume's own log: from the windows that its gateways told.
+
+A window counts arrivals and adds up running time; when within it each request came, and how long each took, it does not
+say. Arrivals are spread evenly over their window (a second), and all requests of a model take as long as the mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from deploy.simulation.minutes import BadTrace
+from deploy.simulation.requests import RequestTrace, Rows
+
+WINDOW: Final = "relume.request.window.v1"
+
+
+def read_windows(events: Iterable[Mapping[str, Any]], model: str) -> RequestTrace:
+    """Of CloudEvents, those that are windows of this model. Raises BadTrace when nobody asked."""
+    newest: dict[tuple[str, float], Mapping[str, Any]] = {}
+    for event in events:
+        data = event.get("data")
+        if event.get("type") == WINDOW and isinstance(data, dict) and data.get("model") == model:
+            newest[str(event.get("source")), float(data["startedAt"])] = data  # one that has grown replaces the earlier
+    windows = [one for one in newest.values() if one.get("arrivals", 0) > 0]
+    if not windows:
+        raise BadTrace(f"nobody has asked for {model} in what the log still has")
+    finishes = sum(float(one.get("finishes", 0)) for one in newest.values())
+    running = sum(float(one.get("runningSeconds", 0.0)) for one in newest.values())
+    if not finishes:
+        raise BadTrace(f"no request to {model} has ended in what the log still has, so none can be replayed")
+    rows = Rows.empty()
+    for one in windows:
+        begin, end, count = float(one["startedAt"]), float(one["endedAt"]), int(one["arrivals"])
+        for at in range(count):
+            rows.add(begin + (end - begin) * (at + 0.5) / count, model, (0, 0), running / finishes)
+    return rows.trace()

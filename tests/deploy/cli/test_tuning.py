@@ -1,0 +1,106 @@
+"""`relume tune`: a change that is worth it, by a trace or by a model's own log; nothing is applied."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from deploy.simulation.minutes import BadTrace
+from deploy.simulation.own_log import WINDOW, read_windows
+from events.types.requests import Levels, RequestWindow
+from tests.deploy.cli.conftest import LiveAdmin, Relume
+from tests.deploy.cli.test_talking import declare
+from tests.support.autoscaling import T0
+
+
+@pytest.fixture
+def bursts(tmp_path: Path) -> list[str]:
+    """Four requests at once, each ninety seconds, eleven times."""
+    lines = [f"{burst * 90 + at * 0.1},1.0" for burst in range(11) for at in range(4)]
+    (tmp_path / "mine.csv").write_text("\n".join(["time,seconds", *lines]), encoding="utf-8")
+    return ["--trace", str(tmp_path / "mine.csv"), "--format", "csv", "--set", "slots=4", "--set", "spread=0"]
+
+
+def test_the_cheapest_that_keeps_the_goal(relume: Relume, bursts: list[str]) -> None:
+    """Two minutes bridge the ninety seconds and cost less than the five that there were."""
+    ran = relume("tune", *bursts, "--within", "90", "-o", "json")
+    answer = json.loads(ran.out)
+    assert (ran.code, answer["reached"]) == (0, True)
+    assert answer["after"]["withinSlo"] >= 0.9
+    assert answer["after"]["gpuSeconds"] < answer["before"]["gpuSeconds"]
+    assert answer["scaling"]["keepAlive"] == "2m"
+    assert answer["tried"] >= 22
+    assert relume("tune", *bursts, "--within", "90", "-o", "json").out == ran.out
+
+
+def test_for_people(relume: Relume, bursts: list[str]) -> None:
+    """The change as it would be written, and what it gives."""
+    out = relume("tune", *bursts, "--within", "90").out
+    assert out.startswith("spec:\n  scaling:\n")
+    assert "    keepAlive: 2m" in out
+    assert "# now :" in out
+
+
+def test_a_goal_that_nothing_keeps(relume: Relume, bursts: list[str]) -> None:
+    """The first start is late for whoever asks: exit code 1, and the best of what was tried."""
+    ran = relume("tune", *bursts, "--within", "100")
+    assert ran.code == 1
+    assert "nothing that was tried keeps 100 %" in ran.err
+    assert ran.out.startswith("spec:")
+
+
+@pytest.mark.parametrize("options", [[], ["echo", "--format", "csv"]])
+def test_wrong_use(relume: Relume, options: list[str]) -> None:
+    """A model or a trace, and a trace with its format."""
+    assert relume("tune", *options).code == 2
+
+
+def windows() -> list[RequestWindow]:
+    """Two requests a second for half a minute, of two seconds each; the first window was told twice."""
+    made = [
+        RequestWindow(
+            model="echo", uid="u", revision=1, gateway="g", started_at=T0 + at, ended_at=T0 + at + 1,
+            running_seconds=4.0, now=Levels(running=4), arrivals=2, finishes=2,
+        )
+        for at in range(30)
+    ]  # fmt: skip
+    early = RequestWindow(
+        model="echo", uid="u", revision=1, gateway="g", started_at=T0, ended_at=T0 + 0.2, arrivals=1, edge=True
+    )
+    return [early, *made]
+
+
+def test_by_its_own_log(relume: Relume, live: LiveAdmin) -> None:
+    """What the gateways told, with the slots and bounds that are declared."""
+    declare(live)
+    live.do(live.admin.say(*windows()))
+    ran = relume("tune", "echo", "--within", "1", "--set", "start=1s", "-o", "json", live=live)
+    answer = json.loads(ran.out)
+    assert (ran.code, answer["requests"]) == (0, 60)
+    assert answer["scaling"]["maxReplicas"] >= 1
+
+
+def test_a_model_that_nobody_asked_for(relume: Relume, live: LiveAdmin) -> None:
+    """There is nothing to go by."""
+    declare(live)
+    assert (ran := relume("tune", "echo", live=live)).code == 1
+    assert "nobody has asked for echo" in ran.err
+
+
+def test_windows_become_requests() -> None:
+    """Spread over their windows, as long as the mean; a window that grew counts once."""
+
+    def event(begin: float, arrivals: int, finishes: int) -> dict[str, object]:
+        data = {
+            "model": "m", "startedAt": begin, "endedAt": begin + 1, "arrivals": arrivals, "finishes": finishes,
+            "runningSeconds": 3.0,
+        }  # fmt: skip
+        return {"type": WINDOW, "source": "g", "data": data}
+
+    trace = read_windows([event(10.0, 1, 0), event(10.0, 2, 1), event(20.0, 1, 1)], "m")
+    assert trace.arrived.tolist() == [0.0, 0.5, 10.25]
+    assert trace.seconds.tolist() == [3.0] * 3
+    with pytest.raises(BadTrace, match="no request to m has ended"):
+        read_windows([event(10.0, 1, 0)], "m")
