@@ -119,7 +119,9 @@ class Filling:
         """Files that need not be fetched: blobs of that digest, or of that version of that name, from whatever model;
         and those that an earlier try has whole."""
         place, known, same = key(self._wanted.address), dict[str, Kept](), dict[tuple[str, str, int], Kept]()
+        vouched = set[tuple[str, int]]()
         for _, manifest in manifests(self._layout):
+            vouched |= publishing.vouched(manifest)
             known.update((kept.digest, kept) for kept in manifest.files)
             if manifest.place == place:
                 same.update(((kept.name, kept.version, kept.bytes), kept) for kept in manifest.files)
@@ -129,7 +131,7 @@ class Filling:
             old = same.get((file.name, file.version, file.bytes))
             if digest is None and old is not None and file.version:
                 digest = old.digest
-            if digest is not None and publishing.sound_blob(self._layout, digest):
+            if digest is not None and publishing.sound_blob(self._layout, digest, vouched):
                 blob = self._layout.blob(digest).stat()
                 chunks = known[digest].chunks if digest in known else ()
                 found[file.name] = Kept(file.name, file.bytes, file.version, digest, chunks, blob.st_mtime_ns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,8 @@ def adopt(layout: Layout, data: Path, digest: str) -> int:
     """A sealed and verified file becomes the blob, unless a sound one is there already; the blob's time of change."""
     blob = layout.blob(digest)
     if blob.exists():
-        if sound_blob(layout, digest):
+        known = {one for _, manifest in manifests(layout) for one in vouched(manifest)}
+        if sound_blob(layout, digest, known):
             layout.discard(data)
             return blob.stat().st_mtime_ns
         condemn(layout, digest)
@@ -29,18 +31,20 @@ def adopt(layout: Layout, data: Path, digest: str) -> int:
     return blob.stat().st_mtime_ns
 
 
-def sound_blob(layout: Layout, digest: str) -> bool:
-    """Whether the blob is there with the content of its name: by a manifest that vouches for it, else by reading it."""
+def vouched(manifest: Manifest) -> set[tuple[str, int]]:
+    """Digest and time of change of the blobs whose bytes a manifest vouches for."""
+    if not manifest.synced and manifest.boot != boot():
+        return set()
+    return {(kept.digest, kept.written_ns) for kept in manifest.files}
+
+
+def sound_blob(layout: Layout, digest: str, known: AbstractSet[tuple[str, int]]) -> bool:
+    """Whether the blob is there with the content of its name: `known` to be so (`vouched`), else by reading it."""
     try:
         written = layout.blob(digest).stat().st_mtime_ns
     except FileNotFoundError:
         return False
-    for _, manifest in manifests(layout):
-        if (manifest.synced or manifest.boot == boot()) and any(
-            kept.digest == digest and kept.written_ns == written for kept in manifest.files
-        ):
-            return True
-    return digest_of(layout.blob(digest)) == digest
+    return (digest, written) in known or digest_of(layout.blob(digest)) == digest
 
 
 def publish(layout: Layout, manifest: Manifest, address: str) -> None:
