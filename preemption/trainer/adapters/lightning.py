@@ -58,8 +58,8 @@ class SaveWhenTold(Callback):  # type: ignore[misc] # its base is not known wher
             settings=self._settings,
             ranks=self._ranks or plain.ranks(),
         )
-        if trainer.ckpt_path is not None:
-            self._generators = randomness.read(Path(trainer.ckpt_path).parent / f"random-{plain.current_rank()}.json")
+        if self.newest is not None and str(trainer.ckpt_path) == self.newest:  # any other one is a new beginning
+            self._generators = randomness.read(Path(self.newest).parent / f"random-{plain.current_rank()}.json")
         self._guard.resumed(trainer.global_step)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
