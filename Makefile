@@ -59,7 +59,8 @@ types: setup
 contracts: setup
 	$(BIN)/lint-imports --no-logo
 
-GENERATORS := events.describe deploy.spec.schema deploy.api.openapi deploy.cli.reference deploy.kubernetes.crd
+GENERATORS := events.describe deploy.spec.schema deploy.api.openapi deploy.cli.reference deploy.kubernetes.crd \
+	deploy.kubernetes.packaging_render
 generated: setup  ## are the generated files up to date?
 	@set -e; for module in $(GENERATORS); do $(BIN)/python -m $$module --check; done
 
@@ -78,7 +79,8 @@ lock: setup  ## lock the dependencies anew, with versions and hashes
 	UV="$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header"; \
 	$$UV pyproject.toml --output-file requirements/runtime.txt; \
 	$$UV --excludes requirements/trainers-without.txt requirements/trainers-wanted.txt --output-file requirements/trainers.txt; \
-	$$UV pyproject.toml --extra llamacpp --extra kafka --extra prometheus --extra kubernetes --extra stores --extra hf --group test --group lint --group build --output-file requirements/dev.txt
+	$$UV pyproject.toml --extra llamacpp --extra kafka --extra prometheus --extra kubernetes --extra stores --extra hf --group test --group lint --group build --output-file requirements/dev.txt; \
+	$$UV --constraint requirements/dev.txt pyproject.toml --extra kafka --extra prometheus --extra kubernetes --output-file requirements/image.txt
 
 wheel: setup  ## build the wheels (relume, relume-trainer) into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist . ./packaging/trainer

@@ -53,6 +53,9 @@ COMMANDS: Final = {
     "dead-letters": Lazy("deploy.cli.dead_letters:dead_letters", "List and replay what could not be read or answered."),
     "bench": Lazy("deploy.cli.delegating:bench", "Measure relume against its yardsticks."),
     "demo": Lazy("deploy.cli.delegating:demo", "Show the main job with a small real model."),
+    "install": Lazy("deploy.cli.installing:install", "Install relume on Kubernetes, or bring it up to date."),
+    "uninstall": Lazy("deploy.cli.installing:uninstall", "Take relume off Kubernetes; models and data stay."),
+    "doctor": Lazy("deploy.cli.doctoring:doctor", "Say what is wrong with relume on Kubernetes."),
     "completion": Lazy("deploy.cli.completing:completion", "Print a shell's completion script."),
     "version": Lazy("deploy.cli.asking:version", "Print the version, and that of a running relume."),
 }

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.demo.model import cached_path
-from tests.support import kafka_broker, kube_binary, prometheus, s3_store
+from tests.support import helm, kafka_broker, kube_binary, prometheus, s3_store
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,6 +53,11 @@ NEEDS: dict[str, Need] = {
         there=lambda: kube_binary.there() and importlib.util.find_spec("kubernetes") is not None,
         purpose="tests on a real Kubernetes control plane",
         remedy="install Go 1.26 and relume[kubernetes], and run: make kubernetes (once; it takes 5 to 15 minutes)",
+    ),
+    "helm": Need(
+        there=helm.there,
+        purpose="tests of the chart with real Helm and kustomize",
+        remedy="install Go 1.26, which builds them once",
     ),
     "go": Need(
         there=lambda: shutil.which("go") is not None,

@@ -29,6 +29,7 @@ KINDS: Final = {
         Resource(RBAC, "v1", "roles", "Role"), Resource(RBAC, "v1", "rolebindings", "RoleBinding"),
         Resource(RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False),
         Resource(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
+        Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"),
     )
 }  # fmt: skip
 Right = tuple[str, str, str]
@@ -41,9 +42,14 @@ def documents(name: str) -> list[dict[str, Any]]:
 
 
 def resources() -> list[dict[str, Any]]:
-    """All documents that the kustomization names."""
+    """All documents that the kustomization names, and those of the folder that it names."""
     (kustomization,) = documents("kustomization.yaml")
-    return [one for name in kustomization["resources"] for one in documents(name)]
+    folders = [name for name in kustomization["resources"] if (FOLDER / name).is_dir()]
+    files = [name for name in kustomization["resources"] if name not in folders]
+    for folder in folders:
+        (within,) = documents(f"{folder}/kustomization.yaml")
+        files += [f"{folder}/{name}" for name in within["resources"]]
+    return [one for name in files for one in documents(name)]
 
 
 async def install(api: KubeApi, body: Json, namespace: str, query: dict[str, str] | None = None) -> None:
