@@ -1,6 +1,6 @@
 """The plain manifests, rendered of the Helm chart, and the chart's copies of the definitions: one source for all.
 
-``python -m deploy.kubernetes.packaging_render --write`` writes `manifests/`, `crds/kustomization.yaml` and the chart's
+``python -m deploy.kubernetes.packaging_render --write`` writes `manifests/`, `crds/Kustomization` and the chart's
 `files/crds/`; it needs Helm (the environment variable HELM, or a ``helm`` on the PATH) when the chart has changed.
 ``--check`` needs none: each file says which chart it was rendered of, and what was rendered.
 """
@@ -45,7 +45,8 @@ class HelmMissing(Exception):
 def copies() -> Mapping[Path, str]:
     """The files that need no Helm, and what should stand in them."""
     made = {_COPIES / name: text for name, text in crd.rendered().items()}
-    made[crd.FOLDER / "kustomization.yaml"] = _kustomization("resources:", *(f"  - {name}" for name in crd.rendered()))
+    # without an ending, so that `kubectl apply -f crds/` takes the definitions alone
+    made[crd.FOLDER / "Kustomization"] = _kustomization("resources:", *(f"  - {name}" for name in crd.rendered()))
     head = (
         "# The namespace must exist, with the Secret that holds the admin port's token; set both, and the image, here:",
         f"# kubectl create namespace {RENDERED_FOR}",

@@ -47,7 +47,7 @@ def resources() -> list[dict[str, Any]]:
     folders = [name for name in kustomization["resources"] if (FOLDER / name).is_dir()]
     files = [name for name in kustomization["resources"] if name not in folders]
     for folder in folders:
-        (within,) = documents(f"{folder}/kustomization.yaml")
+        (within,) = documents(f"{folder}/Kustomization")
         files += [f"{folder}/{name}" for name in within["resources"]]
     return [one for name in files for one in documents(name)]
 
