@@ -23,6 +23,10 @@ class RankLost(RuntimeError):
     """Another rank did not come to the meeting in time. The run must end; it goes on from its last checkpoint."""
 
 
+class BoardUsed(RankLost):
+    """The board has entries of an earlier start. The ranks would agree with what was said then, so the run must end."""
+
+
 class Board(Protocol):
     """Keys and texts that all ranks of one run see. New for each run: nothing of an earlier one may be on it.
 
@@ -140,7 +144,7 @@ class Ranks:
         meeting = self._next_meeting()
         if self.world == 1:
             return [mine]
-        self.put(f"{self._hall}/{meeting}/{self.rank}", mine, patience)
+        self._bring(meeting, mine, patience)
         return [self.wait(f"{self._hall}/{meeting}/{rank}", patience) for rank in range(self.world)]
 
     def follow(self, mine: str, patience: float) -> str:
@@ -148,9 +152,20 @@ class Ranks:
         meeting = self._next_meeting()
         if self.leads:
             if self.world > 1:
-                self.put(f"{self._hall}/{meeting}/0", mine, patience)
+                self._bring(meeting, mine, patience)
             return mine
         return self.wait(f"{self._hall}/{meeting}/0", patience)
+
+    def _bring(self, meeting: int, mine: str, patience: float) -> None:
+        """Write what this rank brings, which it can have done only in an earlier start if it stands there already."""
+        key = f"{self._hall}/{meeting}/{self.rank}"
+        (before,) = _patiently(lambda: (self.board.get(key),), patience, f"rank {self.rank} looked for {key}")
+        if before is not None:
+            raise BoardUsed(
+                f"rank {self.rank} finds {key} on its board already: the board is of an earlier start; make a new one "
+                "for each start, as RELUME_BOARD names one"
+            )
+        self.put(key, mine, patience)
 
     def all_well(self, trouble: str, patience: float) -> str:
         """The first trouble that any rank has; empty when none has. Raises RankLost."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from preemption.trainer import RankLost, Ranks
 from preemption.trainer.adapters.batches import Batches
-from preemption.trainer.board import LocalBoard
+from preemption.trainer.board import BoardUsed, FolderBoard, LocalBoard
 
 
 def test_without_a_launcher_it_is_the_only_one() -> None:
@@ -107,3 +107,16 @@ def test_batches_go_on_anywhere_and_share_without_overlap(
     assert [[next(one) for one in rests] for _ in range(per_epoch)] == seen[start:]
     epoch = [index for batch in seen[:per_epoch] for part in batch for index in part]
     assert len(set(epoch)) == len(epoch) == per_epoch * size * world
+
+
+def test_a_board_of_an_earlier_start_is_refused(tmp_path: Path) -> None:
+    """Else a rank would follow what was agreed on then: one would go on at another step than the others."""
+    FolderBoard(tmp_path).put("meeting/1/0", "34")
+    with pytest.raises(BoardUsed, match="make a new one for each start"):
+        Ranks(0, 2, FolderBoard(tmp_path)).follow("38", 10.0)
+
+    FolderBoard(tmp_path).put("meeting/2/1", "")
+    second = Ranks(1, 2, FolderBoard(tmp_path))
+    assert second.follow("", 10.0) == "34"
+    with pytest.raises(BoardUsed, match="rank 1 finds meeting/2/1"):
+        second.gather("", 10.0)
