@@ -80,7 +80,8 @@ lock: setup  ## lock the dependencies anew, with versions and hashes
 	$$UV pyproject.toml --output-file requirements/runtime.txt; \
 	$$UV --excludes requirements/trainers-without.txt requirements/trainers-wanted.txt --output-file requirements/trainers.txt; \
 	$$UV pyproject.toml --extra llamacpp --extra kafka --extra prometheus --extra kubernetes --extra stores --extra hf --group test --group lint --group build --output-file requirements/dev.txt; \
-	$$UV --constraint requirements/dev.txt pyproject.toml --extra kafka --extra prometheus --extra kubernetes --output-file requirements/image.txt
+	$$UV --constraint requirements/dev.txt pyproject.toml --extra kafka --extra prometheus --extra kubernetes --output-file requirements/image.txt; \
+	$$UV --constraint requirements/dev.txt pyproject.toml --group build --output-file requirements/build.txt
 
 wheel: setup  ## build the wheels (relume, relume-trainer) into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist . ./packaging/trainer

@@ -17,7 +17,9 @@ from deploy.cli.main import run
 from deploy.kubernetes.api import ApiError, KubeApi, connect
 from deploy.kubernetes.crd import definitions
 from deploy.kubernetes.packaging import KINDS, NAMESPACES, VERSION_NOTE
+from deploy.kubernetes.packaging_render import CHART
 from deploy.kubernetes.resources import DEFINITIONS, DEPLOYMENTS, MODELS, NODES, PODS, Json
+from tests.support.helm import helm
 from tests.support.kube_plane import ControlPlane
 from tests.support.kube_world import pod_model
 
@@ -185,6 +187,36 @@ def test_doctor_finds_what_is_wrong_and_names_the_remedy(cluster: Cluster) -> No
     code, _ = cluster.ask("install", "--image", IMAGE, kubeconfig=ours)
     assert code == 1
     assert "relume doctor" in cluster.errors
+
+
+@pytest.mark.needs("helm")
+def test_a_helm_release_comes_is_changed_and_goes(cluster: Cluster) -> None:
+    """Its random token is the same after an upgrade; the doctor finds it by its name; definitions and volume stay;
+    `relume uninstall` leaves it alone."""
+    where = ("-n", cluster.namespace, "--kubeconfig", str(cluster.plane.kubeconfig))
+
+    def released(*words: str) -> None:
+        done = helm(*words, *where)
+        assert done.returncode == 0, done.stderr
+
+    released("install", "warm-relume", str(CHART), "--create-namespace", "--take-ownership")
+    path = KINDS["Secret"].path(cluster.namespace, "warm-relume-admin")
+    token = cluster.get(path)["data"]
+    assert len(token["token"]) > 60
+    released("upgrade", "warm-relume", str(CHART), "--take-ownership", "--set-string", "image.tag=2")
+    assert cluster.get(path)["data"] == token
+    deployment = cluster.get(DEPLOYMENTS.path(cluster.namespace, "warm-relume"))
+    assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "relume:2"
+    _, found = cluster.ask("doctor", "--name", "warm-relume")
+    assert found["rights of warm-relume"]["state"] == "ok", found
+    code, kept = cluster.ask("uninstall", "--data")
+    assert (code, outcomes(kept) - {"kept"}) == (0, set())
+    released("uninstall", "warm-relume")
+    for body in definitions():
+        cluster.get(DEFINITIONS.path("", body["metadata"]["name"]))
+    cluster.get(KINDS["PersistentVolumeClaim"].path(cluster.namespace, "warm-relume"))
+    with pytest.raises(ApiError, match="NotFound"):
+        cluster.get(path)
 
 
 def test_doctor_counts_gpus(cluster: Cluster) -> None:
