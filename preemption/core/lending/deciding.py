@@ -15,7 +15,7 @@ from preemption.core.inventory import Ledger, Need, need_of
 from preemption.core.lending.case import PERSON, Case
 from preemption.core.lending.choosing import drains_of, new_case, planner_job, promise_of, shortage_value, verdicts_of
 from preemption.core.lending.claims import ClaimBook
-from preemption.core.lending.granting import Because, started
+from preemption.core.lending.granting import Because, started, words_of
 from preemption.core.lending.mirror import Mirror, mix_of
 from preemption.core.lending.planner import Board, Planned, Promised, needless, plan_shortages, retry_at
 from preemption.core.lending.policy import LendingPolicy
@@ -185,7 +185,7 @@ class Decider:
         )  # fmt: skip
 
     def _tell(self, seat: JobSeat, made: Made, why: Because, message: str) -> None:
-        if seat.told[0] != (str(why),) or seat.grant is None:
+        if seat.told[0] != (str(why),) or words_of(seat.told[1]) != words_of(message) or seat.grant is None:
             made.touched.add(seat.name)
         seat.told = (str(why),), message
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
@@ -32,6 +33,9 @@ class Because(StrEnum):
     SETTLES = "settles"
     """There is room; it is waited for whether that lasts, since the job had to yield lately."""
 
+
+_NUMBERS: Final = re.compile(r"\d[\d.]*( \w+)?")
+"""With the word that follows, of which there may be one or several."""
 
 _NOTICED: Final = frozenset({
     State.SELECTED, State.NOTIFIED, State.SAVING, State.SAVED, State.BLOCKED, State.STOPPING, State.KILLING,
@@ -72,7 +76,13 @@ def says_the_same(old: TrainingGranted | None, new: TrainingGranted) -> bool:
     """Whether a grant need not be recorded: nothing but the numbers in its message differs."""
     if old is None:
         return False
-    return replace(old, message="") == replace(new, message="")
+    return replace(old, message=words_of(old.message)) == replace(new, message=words_of(new.message))
+
+
+def words_of(message: str) -> str:
+    """What a message says, whatever its numbers are: those change all the time, and a record each would tell
+    nothing."""
+    return _NUMBERS.sub("0", message)
 
 
 def _running(seat: JobSeat, old: TrainingGranted, case: Case | None) -> TrainingGranted:

@@ -205,3 +205,18 @@ def test_the_ledger_tells_what_a_victim_without_a_save_lost() -> None:
     assert one.ledger.lost["since_commit"] == pytest.approx(30.0, abs=0.2)
     assert one.ledger.stages["stop"] == pytest.approx(1.0, abs=0.2)
     assert world.pool.counts.gpu_seconds_lost == pytest.approx(sum(one.ledger.lost.values()))
+
+
+def test_a_job_that_waits_is_told_anew_when_what_it_waits_for_changes() -> None:
+    """Before any node has said what it has, a job waits for that; later for something else, and the grant says so."""
+    world = LendingWorld()
+    world.train("tune", resources=needs(gpus=4))
+    world.settle()
+    assert world.training["tune"].message == "no node has reported what it has yet"
+    world.set_node(node(gpus=1))
+    world.settle()
+    assert "no node has reported" not in world.training["tune"].message
+    told = world.training["tune"]
+    world.set_node(node(gpus=2))  # only a number is another now, which is no news
+    world.settle()
+    assert world.training["tune"] is told
