@@ -10,7 +10,9 @@ import click
 
 from deploy.cli.checking import read_files
 from deploy.cli.connection import Connection, Question
-from deploy.cli.output import number, show_json
+from deploy.cli.output import number, say, show_json
+from deploy.spec.kinds import Document
+from deploy.spec.training import TrainingJob
 
 _FITS: Final = frozenset({"fits", "reclaims"})
 
@@ -27,7 +29,7 @@ def ask_models(connection: Connection, files: Sequence[str], replicas: int, outp
     """Ask, show the answers, and say by the exit code whether all fit."""
     documents = [
         model.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)
-        for model in read_files(files)
+        for model in _models(read_files(files))
     ]
     body = "\n---\n".join(json.dumps(document) for document in documents)
     answer = connection.ask(
@@ -38,6 +40,16 @@ def ask_models(connection: Connection, files: Sequence[str], replicas: int, outp
     else:
         click.echo("\n\n".join(_in_words(item) for item in answer["items"]))
     return 0 if all(item["outcome"] in _FITS for item in answer["items"]) else 1
+
+
+def _models(documents: Sequence[Document]) -> list[Document]:
+    """Those that a plan can be made for; what is left out is said. Without any model it is all: relume refuses them."""
+    jobs = [one for one in documents if isinstance(one, TrainingJob)]
+    if len(jobs) == len(documents):
+        return list(documents)
+    if jobs:
+        say(f"left out: {', '.join(f'training job {job.metadata.name}' for job in jobs)}; a plan is made for models")
+    return [one for one in documents if not isinstance(one, TrainingJob)]
 
 
 def _in_words(item: Mapping[str, Any]) -> str:

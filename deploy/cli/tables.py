@@ -93,7 +93,8 @@ def _training_row(item: Item) -> list[str]:
 
 def _training_wide(item: Item) -> list[str]:
     metadata, spec, status = item["metadata"], item["spec"], item["status"]
-    gpus = [gpu for one in status["processes"] for gpu in one["gpus"]]
+    held = status["emptyAt"] is None  # what its last run had is somebody else's
+    gpus = [gpu for one in status["processes"] for gpu in one["gpus"]] if held else []
     return [
         number(status["restarts"]), number(status["failures"]), number(status["preemptions"]),
         str(spec.get("priority", 0)), str(metadata["revision"]), ",".join(gpus), status["message"],

@@ -125,6 +125,19 @@ def test_words_of_a_fit(relume: Relume, pool: LiveAdmin, model: Path) -> None:
     assert "room for 1 in all; maxReplicas is 3" in ran.out
 
 
+def test_a_file_of_models_and_jobs_is_planned_for_its_models(relume: Relume, pool: LiveAdmin, model: Path) -> None:
+    """As apply takes it; what is left out is said. A file of jobs alone is refused."""
+    job = "apiVersion: relume.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: tune}\nspec: {command: [train]}\n"
+    text = MODEL.replace("RESOURCES", "{gpus: 1, cpu: 4, memory: 1Gi}")
+    model.write_text(f"{job}---\n{text}")
+    ran = relume("plan", "-f", str(model), live=pool)
+    assert (ran.code, "model new: 1 replica more: fits now" in ran.out) == (0, True)
+    assert ran.err == "left out: training job tune; a plan is made for models\n"
+    model.write_text(job)
+    ran = relume("plan", "-f", str(model), live=pool)
+    assert (ran.code, "a plan is made for models" in ran.err) == (1, True)
+
+
 def test_a_wrong_document_is_refused(relume: Relume, pool: LiveAdmin, model: Path) -> None:
     """As `apply` does."""
     model.write_text(MODEL.replace("RESOURCES", "{gpus: -1}"))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from events.log import Query
 from events.names import Topic
-from events.types.training import Ending, NoticeGiven, NoticeStatus, TrainingDeclared
+from events.types.training import Ending, NoticeGiven, NoticeStatus, RunState, TrainingDeclared
 from tests.deploy.cli.conftest import LiveAdmin, Relume
 from tests.support.admin import ECHO
 from tests.support.training_events import AT, TUNE, declared, ended, granted, observed, reclaim, resumed
@@ -101,6 +102,15 @@ def test_ls_and_get_show_the_same_table(live: LiveAdmin, relume: Relume) -> None
     assert "gpu-0" in wide[1]
     body = json.loads(relume("get", "training", "tune", "-o", "json", live=live).out)
     assert body["items"][0]["status"]["checkpoint"]["step"] == 100
+
+
+def test_a_job_without_gpus_is_shown_without(live: LiveAdmin, relume: Relume) -> None:
+    """What its last run had is no longer its own once it was seen empty; until then it is."""
+    running(live)
+    for empty_at, shown in ((None, True), (AT + 21, False)):
+        over = observed(RunState.ENDED, ending=Ending.SAVED, ended_at=AT + 20, empty_at=empty_at)
+        live.do(live.admin.say(granted(uid=newest(live).uid), replace(over, uid=newest(live).uid)))
+        assert ("gpu-0" in relume("train", "ls", "-o", "wide", live=live).out) == shown
 
 
 def test_yaml_is_what_apply_takes(live: LiveAdmin, relume: Relume, tune: str) -> None:
