@@ -47,6 +47,7 @@ LEAVES: dict[Any, st.SearchStrategy[Any]] = {
     str: TEXT,
     bool: st.booleans(),
     int: st.integers(-(1 << 53), 1 << 53),
+    float: st.floats(allow_nan=False, allow_infinity=False),
     JsonValue: JSON,
 }
 

@@ -25,6 +25,8 @@ OTHER: dict[str, object] = {
     "spec.resources.memory": "8Gi", "spec.priority": 3, "spec.slots": 7, "spec.scaling.minReplicas": 2,
     "spec.scaling.maxReplicas": 6, "spec.scaling.target": 5, "spec.scaling.keepAlive": "8m",
     "spec.scaling.stableWindow": "91s", "spec.scaling.panicWindow": "8s",
+    "spec.scaling.policyOptions.panicThreshold": 3.0, "spec.scaling.mode": "auto",
+    "spec.scaling.schedules": [{"cron": "0 9 * * *", "minReplicas": 3, "duration": "1h"}],
     "spec.scaling.signals": [{"name": "queue", "target": 4}], "spec.coldStart.sla": "5s",
     "spec.coldStart.hold.maxRequests": 501, "spec.coldStart.hold.maxBytes": "33Mi",
     "spec.coldStart.hold.maxWait": "4m", "spec.coldStart.heartbeat": "7s", "spec.timeouts.firstByte": "51s",

@@ -34,7 +34,8 @@ FULL: Document = {
         "slots": 8,
         "scaling": {
             "minReplicas": 1, "maxReplicas": 5, "target": 6, "keepAlive": "7m", "stableWindow": "90s",
-            "panicWindow": "9s", "policy": "relume",
+            "panicWindow": "9s", "policy": "kpa", "policyOptions": {"panicThreshold": 1.5}, "mode": "recommend",
+            "schedules": [{"cron": "0 8 * * 1-5", "timezone": "Europe/Berlin", "minReplicas": 2, "duration": "10h"}],
             "signals": [{"name": "queue", "target": 3}, {"kafkaLag": {"topic": "orders", "group": "workers"}}],
         },
         "coldStart": {
