@@ -37,24 +37,29 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What the run had said. `reports`: anything at all; `saved`: a verified checkpoint of after the notice."""
+    """What the run had said, and heard. `reports`: anything at all; `saved`: a verified checkpoint of after the notice;
+    `told`: it was given a notice; `got_on`: it has committed a checkpoint beyond the one that it began at."""
 
     finished: bool = False
     reports: bool = False
     saved: bool = False
+    told: bool = False
+    got_on: bool = False
 
 
 def ending_of(ends: Sequence[End], said: Said) -> Ending:
     """The ending of a run whose members ended so, in this order.
 
     The first that ended badly decides: what the others die of follows from it. Where one left with code 75 there is a
-    checkpoint, for none leaves so before all have committed. Code 0 of a trainer without the SDK means that it has
-    finished, but not after we had told it to go: then it is how it obeyed.
+    checkpoint, for none leaves so before all have committed. But who leaves so of its own accord, and has nothing new
+    to go on from, has failed: it would be started again for ever, as fast as it ends. Code 0 of a trainer without the
+    SDK means that it has finished, but not after we had told it to go: then it is how it obeyed.
     """
     if said.finished:
         return Ending.FINISHED
     if any(end.exit.code == EX_TEMPFAIL for end in ends):
-        return Ending.SAVED
+        asked = said.told or any(end.sent for end in ends)
+        return Ending.SAVED if asked or said.got_on else Ending.FAILED
     kinds = [_kind(end, said) for end in ends]
     bad = next((kind for kind in kinds if kind in (Ending.FAILED, Ending.LOST)), None)
     if bad is not None:

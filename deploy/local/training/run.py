@@ -13,7 +13,7 @@ from deploy.local.declared import Reason
 from deploy.local.logs import UnknownReplica, log_path, tail
 from deploy.local.process import Order
 from deploy.local.training.emptying import until_empty
-from deploy.local.training.ending import Said, ending_of
+from deploy.local.training.ending import EX_TEMPFAIL, Said, ending_of
 from deploy.local.training.folders import logs_of
 from deploy.local.training.gang import Failure, Gang, Member
 from deploy.local.training.hearing import Ear
@@ -35,6 +35,11 @@ TAIL_LINES: Final = 50
 TOLD_LINE: Final = 500
 TOLD_MESSAGE: Final = 2000
 """Characters of a log line, and of a message, that go into the state."""
+_AND: Final = {
+    0: "it did not say that it had finished",
+    EX_TEMPFAIL: "nobody had told it to go, and it has saved nothing new to go on from",
+}
+"""What is odd about an exit code, where it means that the run failed."""
 
 
 class Run:
@@ -241,7 +246,8 @@ class Run:
         story = self.ear.story
         saved = story.notice is not None and story.notice.saved_step is not None
         ends = [one.end for one in self.gang.ends if one.end is not None]
-        return ending_of(ends, Said(story.finished, story.reports, saved))
+        told = story.notice is not None or self._adopted  # by its shim, when it had waited long enough for us
+        return ending_of(ends, Said(story.finished, story.reports, saved, told=told, got_on=story.got_on))
 
     @property
     def notice(self) -> str:
@@ -281,8 +287,8 @@ class Run:
         if self.ending is not Ending.FAILED:
             return "", (self.why or said)[:TOLD_MESSAGE]
         told = [f"{one.grant.member} ended with {one.end.exit}" for one in self.gang.ends[:1] if one.end is not None]
-        if self.gang.ends and self.gang.ends[0].end is not None and self.gang.ends[0].end.code == 0:
-            told.append("it did not say that it had finished")
+        code = self.gang.ends[0].end.code if self.gang.ends and self.gang.ends[0].end is not None else None
+        told += [_AND[code]] if code in _AND else []
         return str(Reason.CRASHED), "; ".join(filter(None, (*told, said)))[:TOLD_MESSAGE]
 
     def _last_lines(self) -> tuple[str, ...]:

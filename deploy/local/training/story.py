@@ -39,6 +39,12 @@ class Story:
         """Whether somebody waits for a word: a notice was given, and it has not gone on since."""
         return self.notice is not None and self.notice.continued_at is None
 
+    @property
+    def got_on(self) -> bool:
+        """Whether the run has committed a checkpoint beyond the one that it began at."""
+        newest = self.checkpoint
+        return newest is not None and newest.at >= self.began_at and newest.step > (self.resumed_step or 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Saved:

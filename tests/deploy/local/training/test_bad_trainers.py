@@ -193,3 +193,14 @@ async def test_relume_stops_and_one_does_not_mind(stage: TrainingStage) -> None:
     state = await stage.job()
     assert state is not None
     assert (state.ending, state.members[0].exit_code, state.failures) == (Ending.TOLD, -9, 0)
+
+
+async def test_one_that_asks_to_be_started_again_for_no_reason(stage: TrainingStage) -> None:
+    """Code 75 of its own accord, with nothing saved, is a failure: it waits before its next try, and gives up in the
+    end. (It was started some twelve times a second otherwise, for ever.)"""
+    await stage.declare_job(spec_of("sh", "-c", "exit 75"))
+    await stage.say(granted())
+    state = await stage.empty()
+    assert (state.ending, state.members[0].exit_code, state.failures) == (Ending.FAILED, 75, 1)
+    assert state.retry_at is not None
+    assert "nobody had told it to go" in state.message

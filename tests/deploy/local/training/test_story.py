@@ -181,3 +181,14 @@ def test_reading_again_changes_nothing(reports: list[Report]) -> None:
     again = told(*reports, story=once)
     assert (again.step, again.finished, again.checkpoint) == (once.step, once.finished, known)
     assert (again.notice and again.notice.heard_at) == (once.notice and once.notice.heard_at)
+
+
+@pytest.mark.parametrize(
+    ("resumed_step", "step", "at", "wanted"),
+    [(None, 3, 600.0, True), (3, 4, 600.0, True), (3, 3, 600.0, False), (None, 3, 400.0, False)],
+)
+def test_who_has_got_on(resumed_step: int | None, step: int, at: float, wanted: bool) -> None:
+    """A checkpoint of this very run, beyond the one that it began at; what an earlier run saved is none of its own."""
+    newest = CheckpointStatus(step=step, at=Instant(at))
+    assert replace(STORY, checkpoint=newest, resumed_step=resumed_step).got_on is wanted
+    assert not STORY.got_on
