@@ -142,8 +142,9 @@ class TestParts:
                     there.setenv("RELUME_KAFKA_PARTITIONS", "2")  # 12 take longer to make than the rest of this
                     for name, value in (await made.environment(f"relume-{role}", number)).items():
                         there.setenv(name, value)
-                    await process.start()
+                    await process.start(wait=not processes)  # the first one makes the topics
                 processes.append(process)
+            await asyncio.gather(*(process.listening() for process in processes))
             for (role, _), process in zip(wanted, processes, strict=True):
                 await made.probed(await made.pod(f"relume-{role}"), process.endpoints["admin"])
             await here.apply(pod_model(maxReplicas=2))
