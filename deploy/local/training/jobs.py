@@ -200,7 +200,7 @@ class Jobs:
         assert run.ending is not None
         name, (reason, message) = run.shape.policy.job, run.trouble()
         logger.info("run %d of %s has ended: %s%s", run.shape.run, name, run.ending, f" ({message})" if message else "")
-        if run.ending is not Ending.FAILED:
+        if not run.failed:
             job.failures, job.retry_at = 0, None
         elif not run.told_to_end:
             now = self._tools.clock.now()

@@ -11,7 +11,7 @@ from typing import Final
 from deploy.local.addresses import NoFreePort
 from deploy.local.declared import Reason
 from deploy.local.logs import UnknownReplica, log_path, tail
-from deploy.local.process import Order
+from deploy.local.process import Exit, Order
 from deploy.local.training.emptying import until_empty
 from deploy.local.training.ending import EX_TEMPFAIL, Said, ending_of
 from deploy.local.training.folders import logs_of
@@ -33,6 +33,7 @@ AWAITED: Final = Seconds(0.2)
 """Between two looks at the reports: always, and while somebody waits for a word. A look at a file costs 0.1 ms."""
 TAIL_LINES: Final = 50
 TOLD_LINE: Final = 500
+TOLD_NAMES: Final = 3
 TOLD_MESSAGE: Final = 2000
 """Characters of a log line, and of a message, that go into the state."""
 _AND: Final = {
@@ -255,6 +256,11 @@ class Run:
         return self._notifier.stands
 
     @property
+    def failed(self) -> bool:
+        """Whether its end counts as a failure: also when it is killed with its shims, unless relume was away then."""
+        return self.ending is Ending.FAILED or (self.ending is Ending.LOST and not self._adopted)
+
+    @property
     def got_on(self) -> bool:
         """Whether it has committed a checkpoint."""
         return self.ear.checkpoints > 0
@@ -284,6 +290,9 @@ class Run:
         if failure is not None:
             return str(failure.reason), failure.message[:TOLD_MESSAGE]
         said = self.ear.story.message
+        if self.ending is Ending.LOST:
+            lost = [one.grant.member for one in self.gang.ends if one.end is not None and one.end.exit == Exit()]
+            return str(Reason.CRASHED), f"{', '.join(lost[:TOLD_NAMES])} was killed with its shim, nobody knows by whom"
         if self.ending is not Ending.FAILED:
             return "", (self.why or said)[:TOLD_MESSAGE]
         told = [f"{one.grant.member} ended with {one.end.exit}" for one in self.gang.ends[:1] if one.end is not None]

@@ -171,7 +171,7 @@ async def test_thousands_of_reports(stage: TrainingStage) -> None:
 
 
 async def test_a_shim_that_is_killed(stage: TrainingStage) -> None:
-    """Its member dies with it; nobody knows how it would have ended."""
+    """Its member dies with it; nobody knows how it would have ended. That is a failure, as far as the next try goes."""
     await stage.declare_job(spec_of(*trainer("plain")))
     await stage.say(granted())
     pid = (await stage.running()).members[0].pid
@@ -179,7 +179,7 @@ async def test_a_shim_that_is_killed(stage: TrainingStage) -> None:
     shim = psutil.Process(pid).ppid()
     os.kill(shim, signal.SIGKILL)
     state = await stage.empty()
-    assert (state.ending, state.failures) == (Ending.LOST, 0)
+    assert (state.ending, state.failures) == (Ending.LOST, 1)
 
 
 async def test_relume_stops_and_one_does_not_mind(stage: TrainingStage) -> None:
@@ -204,3 +204,13 @@ async def test_one_that_asks_to_be_started_again_for_no_reason(stage: TrainingSt
     assert (state.ending, state.members[0].exit_code, state.failures) == (Ending.FAILED, 75, 1)
     assert state.retry_at is not None
     assert "nobody had told it to go" in state.message
+
+
+async def test_one_that_is_killed_with_its_shim(stage: TrainingStage) -> None:
+    """Whoever does it, the next try waits, as after any failure: else it would be started as fast as it is killed."""
+    await stage.declare_job(spec_of("sh", "-c", "sleep 1; kill -9 $PPID $$"))
+    await stage.say(granted())
+    state = await stage.empty()
+    assert (state.ending, state.failures) == (Ending.LOST, 1)
+    assert state.retry_at is not None
+    assert "tune-0 was killed with its shim" in state.message
