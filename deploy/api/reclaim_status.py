@@ -65,6 +65,15 @@ _STATES: Final[Mapping[str, str]] = {
 }
 """What is so in each state, for people."""
 
+_STATES_WITHOUT_CHECKPOINT: Final[Mapping[str, str]] = {
+    State.RESUMING: "the job was started again",
+    State.RESUMED: "the job is back at work",
+}
+"""Where it is not known that it goes on from one."""
+
+_STATES_FOR_PEOPLE: Final[Mapping[str, str]] = {State.CLAIMED: "the GPUs are empty"}
+"""Where nothing is short: a person took them back."""
+
 _CAUSES: Final[Mapping[str, str]] = {
     "since_commit": "work to be done again", "save": "saving", "stop": "ending", "drain": "waiting for empty GPUs",
     "claim": "set aside and unused", "restore": "coming back",
@@ -153,8 +162,10 @@ def _because(verdict: ReclaimVerdict) -> str:
 def _stages(data: ReclaimChanged) -> Iterator[str]:
     """Each change of state, with how long after the one before it came."""
     before = data.shortage_since
+    states = {**_STATES, **(_STATES_WITHOUT_CHECKPOINT if data.step < 0 else {})}
+    states |= {} if data.shortage else _STATES_FOR_PEOPLE
     for one in data.history:
-        words = _STATES.get(one.state, one.state)
+        words = states.get(one.state, one.state)
         yield f"{_moment(one.at)} (+{_span(one.at - before)}) {one.state}: {words}."
         before = one.at
 

@@ -159,6 +159,17 @@ async def test_a_reclaim_is_explained(admin: Admin) -> None:
     assert "\n".join(body["sentences"]) + "\n" == STORY
 
 
+async def test_only_what_is_known_is_explained(admin: Admin) -> None:
+    """No checkpoint is spoken of where none is known, and no shortage where a person took the GPUs back."""
+    await admin.say(replace(resumed(), step=-1, manifest=""), replace(resumed("r2"), shortage=""))
+    _, bare = await get(admin, "/v1alpha1/reclaims/r1/explain")
+    story = "\n".join(bare["sentences"])
+    assert "resuming: the job was started again." in story
+    assert "its checkpoint" not in story
+    _, asked = await get(admin, "/v1alpha1/reclaims/r2/explain")
+    assert "claimed: the GPUs are empty." in "\n".join(asked["sentences"])
+
+
 @pytest.mark.parametrize(
     ("shortage", "words"),
     [("training/big", "Training job big lacked GPUs"), ("", "A person paused, cancelled or deleted training job tune")],
