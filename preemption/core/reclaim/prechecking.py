@@ -95,6 +95,10 @@ class Pool:
         )
         plan = plan_one(Scene(space=self.space, jobs=jobs, mix=mix), shortage, policy, now)
         later = self.space.copy()
+        for victim in plan.victims:
+            members = next(job.members for job in jobs if job.name == victim.job)
+            for index in victim.members:
+                later.give(members[index].task, members[index].spot)
         for spot in plan.spots:
             later.take(task, spot)
         fits = plan.outcome in (Outcome.FITS, Outcome.RECLAIMS)

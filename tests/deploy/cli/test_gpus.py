@@ -197,6 +197,10 @@ def test_the_plan_names_victims_and_why_others_are_spared(relume: Relume, live: 
     ran = relume("plan", "-f", str(model), "-o", "json", live=live)
     (answer,) = json.loads(ran.out)["items"]
     assert (ran.code, answer["outcome"]) == (0, "reclaims")
+    assert (answer["fragmentationBefore"], answer["fragmentationAfter"]) == (
+        0.0,
+        0.0,
+    )  # the victim's cards are free then
     assert [(one["job"], one["whole"]) for one in answer["victims"]] == [("tune", True)]
     assert {one["job"]: one["why"] for one in answer["verdicts"]} == {"tune": "taken", "spare": "protected"}
     assert "tune would yield (all of it)" in relume("plan", "-f", str(model), live=live).out
