@@ -23,8 +23,9 @@ $(VENV)/.ready: requirements/dev.txt pyproject.toml
 
 setup: $(VENV)/.ready  ## make .venv with the locked dependencies
 
-kubernetes: setup  ## build the control plane that Kubernetes tests run on (once, 5 to 15 minutes; needs Go)
+kubernetes: setup  ## build the control plane and the Helm that Kubernetes tests run with (once, 5 to 15 minutes; needs Go)
 	$(BIN)/python -m tests.support.kube_binary
+	$(BIN)/python -m tests.support.helm
 
 demo: setup  ## the main job on a small real model: zero, cold start, burst, zero; then training lends the GPU (two minutes)
 	$(BIN)/relume demo

@@ -69,3 +69,13 @@ def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, env={**os.environ, **settings}, capture_output=True, text=True, timeout=RUN_WITHIN, check=False
     )
+
+
+def main() -> None:
+    """Build what is not there yet."""
+    for name in VERSIONS:
+        prepare(name)
+
+
+if __name__ == "__main__":
+    main()
