@@ -66,7 +66,7 @@ class ScalingSpec(Spec):
             raise ValueError("panicWindow is longer than stableWindow; make it shorter")
         if self.policy in POLICIES:
             read_options(self.policy, self.policy_options)
-        elif self.policy_options:
+        elif self.policy_options and ":" in self.policy:
             raise ValueError("policyOptions are for the policies that have a name; leave them out")
         above = next((one for one in self.schedules if one.min_replicas > self.max_replicas), None)
         if above is not None:

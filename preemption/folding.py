@@ -168,7 +168,10 @@ class PoolFold:
             self.stats.unreadable += 1
             logger.warning("a declaration is left aside: %s", error)
             return
-        self.causes[record.envelope.key] = record.envelope.id
+        if event.deleted:  # names come and go: nothing is kept of one that is gone
+            self.causes.pop(record.envelope.key, None)
+        else:
+            self.causes[record.envelope.key] = record.envelope.id
         job = Job(
             policy=policy, uid=event.uid, revision=event.revision, at=record.appended_at, paused=event.paused,
             cancelled=event.cancelled, deleted=event.deleted,

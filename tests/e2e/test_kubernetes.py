@@ -37,7 +37,9 @@ async def test_a_request_wakes_a_model_from_zero_and_it_goes_back(plane: Control
 
         await here.until("no pod is left", none)
         reasons = [one["reason"] for one in await here.events()]
-        assert (reasons[0], reasons[-1]) == ("Starting", "Zero"), reasons
+        # a start may be so quick that the status goes from Zero to Ready
+        assert reasons[0] in {"Starting", "Ready"}, reasons
+        assert reasons[-1] == "Zero", reasons
         assert "Ready" in reasons
         status = (await here.model())["status"]
         assert (status["observedGeneration"], status["replicas"], status["wanted"]) == (1, 0, 0)

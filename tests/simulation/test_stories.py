@@ -207,7 +207,7 @@ def test_names_that_come_and_go_leave_nothing_behind() -> None:
         kept = {
             "models": desk._authority._models, "routes": desk._routes, "created": desk._created,
             "meters": desk._authority._meters._awake, "runs": cluster._reconciler._runs, "alarms": cluster._alarms._at,
-            "seats": allocator.pool._seats, "causes": allocator._causes, "due": made.autoscaler._agenda._due,
+            "seats": allocator.pool._seats, "causes": allocator._fold.causes, "due": made.autoscaler._agenda._due,
         }  # fmt: skip
         assert {name: len(what) for name, what in kept.items() if what} == {}
         assert set(made.autoscaler._estate.tenures[0].fold.models) == set(

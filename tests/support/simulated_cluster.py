@@ -21,6 +21,7 @@ from deploy.local.cluster import LocalCluster
 from deploy.local.cores import Cores
 from deploy.local.declared import Declared, Reason
 from deploy.local.folder import DataFolder
+from deploy.local.keeping import NoKeeper
 from deploy.local.places import Places
 from deploy.local.prober import HttpProber
 from deploy.local.process import Exit
@@ -258,9 +259,10 @@ class SimulatedCluster(LocalCluster):
         tools = Tools(
             clock=self._clock, settings=settings, folder=self._folder, ports=Ports(), cores=Cores(()),
             places=Places(settings.start_places or 8, settings.start_place_bound, self._clock), prober=self._prober,
-            engine_for=engine_for, real_cards=frozenset(),
+            engine_for=engine_for, keeper=NoKeeper(), real_cards=frozenset(),
         )  # fmt: skip
         self._wired = True
+        self._training.wire(tools.cores, tools.ports, tools.real_cards, self._spawn)
         self._reconciler = Reconciler(tools, self._view, self._alarms, self._publisher, self._spawn)
         care: Any = SimulatedCare(self._machine, settings, self._reconciler, self._publisher.news)
         self._care = care
