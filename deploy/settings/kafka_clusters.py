@@ -16,10 +16,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
+from pydantic import Field, StringConstraints, TypeAdapter
 
+from deploy.settings.named import read_named
 from events.adapters.kafka.settings import Mechanism
 from events.names import DNS_LABEL_PATTERN
 from events.spec import Spec
@@ -56,13 +55,4 @@ _CLUSTERS: TypeAdapter[dict[str, KafkaCluster]] = TypeAdapter(
 
 def read_clusters(path: Path) -> dict[str, KafkaCluster]:
     """The clusters of a file, by name. ValueError says in a sentence what is wrong."""
-    try:
-        told = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, YAMLError) as error:
-        raise ValueError(f"it cannot be read ({error})") from error
-    try:
-        return _CLUSTERS.validate_python({} if told is None else told)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"] if part != "[key]")
-        raise ValueError(f"{place or 'the file'}: {first['msg'].removeprefix('Value error, ')}") from None
+    return read_named(path, _CLUSTERS)

@@ -14,11 +14,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import Field, StringConstraints, TypeAdapter, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
+from deploy.settings.named import read_named
 from events.names import DNS_LABEL_PATTERN
 from events.spec import Spec
 
@@ -99,13 +98,4 @@ _SERVERS: TypeAdapter[dict[str, PrometheusServer]] = TypeAdapter(
 
 def read_servers(path: Path) -> dict[str, PrometheusServer]:
     """The servers of a file, by name. ValueError says in a sentence what is wrong."""
-    try:
-        told = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, YAMLError) as error:
-        raise ValueError(f"it cannot be read ({error})") from error
-    try:
-        return _SERVERS.validate_python({} if told is None else told)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"] if part != "[key]")
-        raise ValueError(f"{place or 'the file'}: {first['msg'].removeprefix('Value error, ')}") from None
+    return read_named(path, _SERVERS)
