@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
 
 from deploy.local.training.reading import ReportFile
 from deploy.local.training.report import read_report
-from deploy.local.training.starting import Shape, TrainingTools
+from deploy.local.training.starting import Counts, Shape, TrainingTools
 from deploy.local.training.story import Claim, Saved, SaveFailed, Story, disproven, hear, proven
-from events.types.training import CheckpointCommitted, CheckpointFailed
+from events.clock import Clock
+from events.types.training import CheckpointCommitted, CheckpointFailed, CheckpointStatus
 from events.units import Instant, Seconds
 from preemption.trainer.manifest import BadCheckpoint
 
@@ -22,39 +23,85 @@ STEP_EVERY: Final = Seconds(10.0)
 """Between two states of a run of which only the step has moved: a state is a record in the log, and a kilobyte."""
 
 
+class Lines(Protocol):
+    """Where a run's reports come from."""
+
+    async def read(self) -> Sequence[bytes]:
+        """Whole lines that are new; empty when there are no more now."""
+
+    async def read_last(self) -> Sequence[bytes]:
+        """What is left at the end, when nobody writes any more and `read` gives no more."""
+
+
+class FileLines:
+    """Those of a file, read in a thread."""
+
+    def __init__(self, file: ReportFile) -> None:
+        self._file = file
+
+    async def read(self) -> Sequence[bytes]:
+        """See `Lines`."""
+        return await asyncio.to_thread(self._file.read)
+
+    async def read_last(self) -> Sequence[bytes]:
+        """See `Lines`."""
+        return await asyncio.to_thread(self._file.read_last)
+
+
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """What an ear hears with. `check` says what a checkpoint is that a trainer tells of: BadCheckpoint when it is not
+    whole. `news` may be lost."""
+
+    clock: Clock
+    counts: Counts
+    news: Callable[[object], None]
+    lines: Lines
+    check: Callable[[Saved], Awaitable[CheckpointStatus]]
+
+
+def hearing_of(tools: TrainingTools, shape: Shape) -> Hearing:
+    """On this machine: by the run's report file, and by looking at the checkpoint where the trainer started."""
+    lines = FileLines(ReportFile(shape.folder(tools.folder).reports))
+
+    async def check(saved: Saved) -> CheckpointStatus:
+        return await tools.checker.check(saved, shape.start_folder(tools.folder))
+
+    return Hearing(tools.clock, tools.counts, tools.news, lines, check)
+
+
 class Ear:
     """See the module. `changed` is called when others should hear of the story."""
 
-    def __init__(self, tools: TrainingTools, shape: Shape, story: Story, changed: Callable[[], None]) -> None:
+    def __init__(self, hearing: Hearing, shape: Shape, story: Story, changed: Callable[[], None]) -> None:
         self.story = story
         self.checkpoints = 0
         """That it has committed."""
-        self._tools = tools
+        self._hearing = hearing
         self._shape = shape
         self._changed = changed
-        self._file = ReportFile(shape.folder(tools.folder).reports)
         self._told = story
         self._told_at = Instant(0.0)
 
     async def listen(self) -> None:
         """Take in all that was said since the last time."""
-        while lines := await asyncio.to_thread(self._file.read):
+        while lines := await self._hearing.lines.read():
             await self._take(lines)
         self._tell()
 
     async def listen_to_the_end(self) -> None:
         """The same, when nobody writes any more."""
         await self.listen()
-        await self._take(await asyncio.to_thread(self._file.read_last))
+        await self._take(await self._hearing.lines.read_last())
         self._tell()
 
     async def _take(self, lines: Sequence[bytes]) -> None:
-        now = self._tools.clock.now()
+        now = self._hearing.clock.now()
         claims: list[Claim] = []
         for line in lines:
             report = read_report(line)
             if report is None:
-                self._tools.counts.unreadable += 1
+                self._hearing.counts.unreadable += 1
                 continue
             self.story, claim = hear(self.story, report, now)
             if claim is not None:
@@ -69,17 +116,17 @@ class Ear:
         if self._is_known(claim):  # read again after a restart; it may have been removed since, by plan
             return
         try:
-            checkpoint = await self._tools.checker.check(claim, self._shape.start_folder(self._tools.folder))
+            checkpoint = await self._hearing.check(claim)
         except BadCheckpoint as error:
             why = f"the checkpoint of step {claim.step} is not whole: {error}"
             self.story = disproven(self.story, claim, why)
-            self._tools.counts.bad_checkpoints += 1
+            self._hearing.counts.bad_checkpoints += 1
             self._say_failed(claim.step, why, claim.notice)
             return
         self.story = proven(self.story, claim, checkpoint)
         self.checkpoints += 1
-        self._tools.counts.checkpoints += 1
-        self._tools.news(
+        self._hearing.counts.checkpoints += 1
+        self._hearing.news(
             CheckpointCommitted(
                 job=self._shape.policy.job, run=self._shape.run, checkpoint=checkpoint, notice=claim.notice
             )
@@ -95,13 +142,13 @@ class Ear:
     def _say_failed(self, step: int, message: str, notice: str) -> None:
         job = self._shape.policy.job
         logger.warning("%s could not save at step %d: %s", job, step, message)
-        self._tools.news(CheckpointFailed(job=job, run=self._shape.run, step=step, message=message, notice=notice))
+        self._hearing.news(CheckpointFailed(job=job, run=self._shape.run, step=step, message=message, notice=notice))
 
     def _tell(self) -> None:
         """Others hear at once of everything but mere steps, and of those at times, or while a notice stands."""
         if self.story == self._told:
             return
-        now = self._tools.clock.now()
+        now = self._hearing.clock.now()
         only_steps = _without_step(self.story) == _without_step(self._told)
         if only_steps and not self.story.watched and now - self._told_at < STEP_EVERY:
             return

@@ -9,17 +9,15 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Generic
 
 from deploy.local import backoff
 from deploy.local.alarms import Alarms
 from deploy.local.declared import Reason
 from deploy.local.publisher import Publisher
-from deploy.local.training.emptying import Left, until_empty
-from deploy.local.training.folders import mark_of
+from deploy.local.training.lives import Hands, R
 from deploy.local.training.plan import Actual, Begin, Command, End, Give, Skip, Withdraw, plan
-from deploy.local.training.run import Run
-from deploy.local.training.starting import TrainingTools, shape_of
+from deploy.local.training.starting import shape_of
 from deploy.local.training.story import Story
 from deploy.local.training.view import JobView, TrainingView
 from events.envelope import AnyEnvelope
@@ -35,29 +33,29 @@ LIVED: Final = Seconds(600.0)
 
 
 @dataclass(slots=True)
-class Job:
+class Job(Generic[R]):
     """What exists of a job. `last`: its newest run, as it was told when nothing of that was left any more; or that it
     could not be begun. `begun`: the newest run that was begun, of `uid`."""
 
     uid: str = ""
     begun: int = 0
-    runs: list[Run] = field(default_factory=list)
+    runs: list[R] = field(default_factory=list)
     last: TrainingObserved | None = None
     failures: int = 0
     retry_at: Instant | None = None
 
 
-class Jobs:
+class Jobs(Generic[R]):
     """All jobs' runs. `spawn` runs their lives."""
 
     def __init__(
-        self, tools: TrainingTools, view: TrainingView, alarms: Alarms[str], publisher: Publisher[str], spawn: Spawn
+        self, hands: Hands[R], view: TrainingView, alarms: Alarms[str], publisher: Publisher[str], spawn: Spawn
     ) -> None:
-        self.jobs: dict[str, Job] = {}
+        self.jobs: dict[str, Job[R]] = {}
         self.started = 0
         self.failed = 0
         self.notices = 0
-        self._tools = tools
+        self._hands = hands
         self._view = view
         self._alarms = alarms
         self._publisher = publisher
@@ -65,7 +63,7 @@ class Jobs:
         self._lives: set[asyncio.Task[None]] = set()
         self._closing = False
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[R]:
         """All of which something is left."""
         return [run for job in self.jobs.values() for run in job.runs]
 
@@ -88,11 +86,11 @@ class Jobs:
         for run in job.runs:
             run.epoch = view.epoch
         grant = self._view.granted(name)
-        made = plan(grant, _actual(job, view.uid), self._tools.clock.now())
+        made = plan(grant, _actual(job, view.uid), self._hands.clock.now())
         for command in made.commands:
             self._do(name, job, command)
         # once more: a run that was begun now may have a notice already, and a failure a new instant
-        made = plan(grant, _actual(job, view.uid), self._tools.clock.now())
+        made = plan(grant, _actual(job, view.uid), self._hands.clock.now())
         for command in made.commands:
             if not isinstance(command, Begin):
                 self._do(name, job, command)
@@ -100,7 +98,7 @@ class Jobs:
         if view.deleted and not job.runs:
             self._spawn(self._forget(name))
 
-    def _do(self, name: str, job: Job, command: Command) -> None:
+    def _do(self, name: str, job: Job[R], command: Command) -> None:
         runs = {run.shape.run: run for run in job.runs}
         match command:
             case Begin():
@@ -117,12 +115,12 @@ class Jobs:
                 logger.info("run %d of %s is told to end (%s): %s", command.run, name, command.stop, command.why)
                 runs[command.run].end(command.stop, command.why)
 
-    def _begin(self, name: str, job: Job, grant: TrainingGranted) -> None:
+    def _begin(self, name: str, job: Job[R], grant: TrainingGranted) -> None:
         policy = self._view.jobs[name].revisions.get(grant.revision)
         if policy is None:
             logger.warning("%s is granted, but its revision %d is not known (yet)", name, grant.revision)
             return  # its declaration wakes us
-        now = self._tools.clock.now()
+        now = self._hands.clock.now()
         job.uid, job.begun = grant.uid, grant.run
         if isinstance(policy, str):
             self._cannot_begin(job, grant, policy, now)
@@ -130,17 +128,17 @@ class Jobs:
         checkpoint = job.last.checkpoint if job.last is not None and job.last.uid == grant.uid else None
         self.started += 1
         logger.info("run %d of %s starts with %d processes", grant.run, name, len(grant.members))
-        run = Run(self._tools, shape_of(grant, policy), Story(began_at=now, checkpoint=checkpoint), self._changed)
+        run = self._hands.make(shape_of(grant, policy), Story(began_at=now, checkpoint=checkpoint), self._changed)
         run.epoch = self._view.jobs[name].epoch
         self.go_on(run)
 
-    def _cannot_begin(self, job: Job, grant: TrainingGranted, why: str, now: Instant) -> None:
+    def _cannot_begin(self, job: Job[R], grant: TrainingGranted, why: str, now: Instant) -> None:
         self._count_failure(job, now)
         failed = _never_begun(job, grant, Ending.FAILED, now)
         job.last = replace(failed, reason=str(Reason.INVALID_SPEC), message=why)
 
-    def _skip(self, job: Job, grant: TrainingGranted) -> None:
-        job.last = _never_begun(job, grant, Ending.TOLD, self._tools.clock.now())
+    def _skip(self, job: Job[R], grant: TrainingGranted) -> None:
+        job.last = _never_begun(job, grant, Ending.TOLD, self._hands.clock.now())
         job.uid, job.begun = grant.uid, grant.run
 
     async def _forget(self, name: str) -> None:
@@ -151,7 +149,7 @@ class Jobs:
             del self.jobs[name]
             self._view.forget(name)
 
-    def go_on(self, run: Run) -> None:
+    def go_on(self, run: R) -> None:
         """Let a run live: a new one, or one that outlived another relume."""
         self.jobs.setdefault(run.shape.policy.job, Job()).runs.append(run)
         life = self._spawn(self._live(run))
@@ -170,17 +168,13 @@ class Jobs:
 
     async def _prove(self, observed: TrainingObserved) -> None:
         """Its run had ended when relume did, and nobody saw its cards empty."""
-        since = Instant(observed.started_at or 0.0)
-        cards = {card for one in observed.members for card in one.gpus}
-        names = frozenset(mark_of(observed.uid, observed.run, one.member) for one in observed.members)
-        real = frozenset(cards & self._tools.real_cards)
-        await until_empty(Left(self._tools.folder.mark, names, real, since), self._tools.clock)
+        await self._hands.prove(observed)
         job = self.jobs.get(observed.job)
         if job is not None and job.last is observed:
-            job.last = replace(observed, empty_at=self._tools.clock.now())
+            job.last = replace(observed, empty_at=self._hands.clock.now())
             self.look(observed.job)
 
-    async def _live(self, run: Run) -> None:
+    async def _live(self, run: R) -> None:
         name = run.shape.policy.job
         job = self.jobs[name]
         await run.live()
@@ -195,7 +189,7 @@ class Jobs:
         job.runs.remove(run)
         self.look(name)
 
-    def _judge(self, job: Job, run: Run) -> None:
+    def _judge(self, job: Job[R], run: R) -> None:
         """What its end means for the next run."""
         assert run.ending is not None
         name, (reason, message) = run.shape.policy.job, run.trouble()
@@ -203,18 +197,18 @@ class Jobs:
         if not run.failed:
             job.failures, job.retry_at = 0, None
         elif not run.told_to_end:
-            now = self._tools.clock.now()
+            now = self._hands.clock.now()
             logger.warning("run %d of %s failed: %s: %s", run.shape.run, name, reason, message)
             if run.got_on or now - run.started_at >= LIVED:
                 job.failures = 0
             self._count_failure(job, now)
 
-    def _count_failure(self, job: Job, now: Instant) -> None:
+    def _count_failure(self, job: Job[R], now: Instant) -> None:
         self.failed += 1
         job.failures += 1
         job.retry_at = Instant(now + backoff.delay(job.failures))
 
-    def _changed(self, run: Run) -> None:
+    def _changed(self, run: R) -> None:
         self._publisher.mark(run.shape.policy.job)
 
     def state(self, name: str) -> tuple[TrainingObserved, AnyEnvelope | None] | None:
@@ -231,8 +225,8 @@ class Jobs:
             return None
         return replace(observed, grant_epoch=max(view.epoch, observed.grant_epoch)), view.grant
 
-    def _observed(self, job: Job, run: Run) -> TrainingObserved:
-        shape, story, (reason, message) = run.shape, run.ear.story, run.trouble()
+    def _observed(self, job: Job[R], run: R) -> TrainingObserved:
+        shape, story, (reason, message) = run.shape, run.story, run.trouble()
         return TrainingObserved(
             job=shape.policy.job, uid=shape.uid, revision=shape.revision, run=shape.run, state=run.state,
             members=run.statuses(), started_at=run.started_at, ended_at=run.ended_at, empty_at=run.empty_at,
@@ -243,7 +237,7 @@ class Jobs:
         )  # fmt: skip
 
 
-def _never_begun(job: Job, grant: TrainingGranted, ending: Ending, now: Instant) -> TrainingObserved:
+def _never_begun(job: Job[R], grant: TrainingGranted, ending: Ending, now: Instant) -> TrainingObserved:
     """A run of which there never was a process."""
     before = job.last if job.last is not None and job.last.uid == grant.uid else None
     return TrainingObserved(
@@ -252,8 +246,8 @@ def _never_begun(job: Job, grant: TrainingGranted, ending: Ending, now: Instant)
     )  # fmt: skip
 
 
-def _actual(job: Job, uid: str) -> Actual:
+def _actual(job: Job[R], uid: str) -> Actual:
     mine = job.uid == uid
     return Actual(
-        tuple(run.actual() for run in job.runs), job.begun if mine else 0, job.retry_at if mine else None
+        tuple(run.actual() for run in job.runs), job.begun if mine else 0, job.retry_at if mine else None, uid
     )  # fmt: skip

@@ -23,9 +23,11 @@ from deploy.local.settings import LocalSettings
 from deploy.local.training.adopting import Found, find_runs
 from deploy.local.training.checking import Checker
 from deploy.local.training.closing import alive, close_runs
+from deploy.local.training.emptying import Left, until_empty
 from deploy.local.training.ending import End, signals_of
-from deploy.local.training.folders import logs_of
+from deploy.local.training.folders import logs_of, mark_of
 from deploy.local.training.jobs import Jobs, Spawn
+from deploy.local.training.lives import Hands
 from deploy.local.training.notifying import HttpPoster
 from deploy.local.training.run import Run
 from deploy.local.training.starting import Counts, Shape, TrainingTools
@@ -84,7 +86,7 @@ class LocalTraining:
         self._found: dict[str, Found] = {}
         self._adopted = 0
         self._wired = False
-        self._jobs: Jobs
+        self._jobs: Jobs[Run]
         self._tools: TrainingTools
         self._poster: HttpPoster
         self._checker: Checker
@@ -103,7 +105,8 @@ class LocalTraining:
             news=self._publisher.news, counts=Counts(),
         )  # fmt: skip
         self._tools = tools
-        self._jobs = Jobs(tools, self._view, self._alarms, self._publisher, spawn)
+        hands = Hands(self._clock, lambda shape, story, changed: Run(tools, shape, story, changed), self._prove)
+        self._jobs = Jobs(hands, self._view, self._alarms, self._publisher, spawn)
         self._wired = True
         for work in (self._publisher.run(), self._ring(), self._watch(), self._prune()):
             spawn(work)
@@ -126,6 +129,11 @@ class LocalTraining:
         """Look at these."""
         for job in list(jobs):
             self._jobs.look(job)
+
+    def say_again(self, job: str) -> None:
+        """An adapter that was replaced has told a state over ours; of what we have none, its own stands."""
+        if job in self._jobs.jobs:
+            self._publisher.say_again(job)
 
     def _adopt(self, job: str, found: Found) -> None:
         observed, view = found.observed, self._view.jobs.get(job, JobView())
@@ -157,6 +165,14 @@ class LocalTraining:
         if grant is None or (grant.uid, grant.run) != (observed.uid, observed.run) or not grant.members:
             return Stop.TERMINATE
         return grant.stop
+
+    async def _prove(self, observed: TrainingObserved) -> None:
+        """Its run had ended when an earlier relume did, and nobody saw its cards empty."""
+        since = Instant(observed.started_at or 0.0)
+        cards = {card for one in observed.members for card in one.gpus}
+        names = frozenset(mark_of(observed.uid, observed.run, one.member) for one in observed.members)
+        real = frozenset(cards & self._tools.real_cards)
+        await until_empty(Left(self._tools.folder.mark, names, real, since), self._clock)
 
     def _state(self, job: str) -> tuple[TrainingObserved, AnyEnvelope | None] | None:
         return self._jobs.state(job)

@@ -31,11 +31,13 @@ class ActualRun:
 
 @dataclass(frozen=True, slots=True)
 class Actual:
-    """What is of a job. `begun`: the newest run that was begun. `retry_at`: no run begins before (back-off)."""
+    """What is of a job. `begun`: the newest run that was begun. `retry_at`: no run begins before (back-off). `uid`: of
+    the newest declaration; only a grant for that one begins anything."""
 
     runs: tuple[ActualRun, ...] = ()
     begun: int = 0
     retry_at: Instant | None = None
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ _HARDER = {Stop.NOT: 0, Stop.TERMINATE: 1, Stop.KILL: 2}
 
 
 def plan(grant: TrainingGranted | None, actual: Actual, now: Instant) -> Plan:
-    """What to do now. `grant` None: nothing may run (none, or it is for another declaration)."""
+    """What to do now. `grant` None: nothing may run."""
     commands: list[Command] = []
     for run in actual.runs:
         if run.alive:
@@ -133,7 +135,7 @@ def _follow(run: ActualRun, grant: TrainingGranted | None) -> Iterable[Command]:
 def _stop(run: ActualRun, grant: TrainingGranted | None) -> tuple[Stop, str]:
     """How hard a run must be told to end, and why."""
     if grant is None or run.uid != grant.uid:
-        return Stop.TERMINATE, "nothing is granted to this declaration of the job"
+        return Stop.TERMINATE, "nothing is granted to this declaration of the job any more"
     if run.run != grant.run:
         return Stop.TERMINATE, f"run {grant.run} is granted, not this one"
     if grant.stop is not Stop.NOT:
@@ -147,7 +149,7 @@ def _stop(run: ActualRun, grant: TrainingGranted | None) -> tuple[Stop, str]:
 
 def _may_begin(grant: TrainingGranted, actual: Actual) -> bool:
     """Whether it is a new run, and nothing of an earlier one is in its way."""
-    if not grant.members or grant.run <= actual.begun:
+    if not grant.members or grant.uid != actual.uid or grant.run <= actual.begun:
         return False
     cards = {card for one in grant.members for card in one.placement.gpus}
     return not any(run.alive or cards & {card for _, has in run.held for card in has} for run in actual.runs)

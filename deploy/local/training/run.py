@@ -16,7 +16,7 @@ from deploy.local.training.emptying import until_empty
 from deploy.local.training.ending import EX_TEMPFAIL, Said, ending_of
 from deploy.local.training.folders import logs_of
 from deploy.local.training.gang import Failure, Gang, Member
-from deploy.local.training.hearing import Ear
+from deploy.local.training.hearing import Ear, hearing_of
 from deploy.local.training.notifying import Address, Notifier
 from deploy.local.training.plan import ActualRun, held_by
 from deploy.local.training.starting import Meeting, Shape, TrainingTools, order_for
@@ -72,7 +72,7 @@ class Run:
         self._over = False
         """Whether its last process has ended."""
         self.gang = self._gang([Member(one) for one in shape.members])
-        self.ear = Ear(tools, shape, story, self._tell)
+        self.ear = Ear(hearing_of(tools, shape), shape, story, self._tell)
         file = shape.folder(tools.folder).notice
         self._notifier = Notifier(shape.policy.checkpoint, file, None, tools.poster)
         for one in shape.members:
@@ -249,6 +249,11 @@ class Run:
         ends = [one.end for one in self.gang.ends if one.end is not None]
         told = story.notice is not None or self._adopted  # by its shim, when it had waited long enough for us
         return ending_of(ends, Said(story.finished, story.reports, saved, told=told, got_on=story.got_on))
+
+    @property
+    def story(self) -> Story:
+        """What it has said."""
+        return self.ear.story
 
     @property
     def notice(self) -> str:

@@ -38,9 +38,10 @@ class JobView:
 
 
 class TrainingView:
-    """All jobs. Used on the event loop only. `read` turns a declaration into numbers; ValueError: it cannot be run."""
+    """All jobs. Used on the event loop only. `node`: the one that grants must be for; None: members may be on any.
+    `read` turns a declaration into numbers; ValueError: it cannot be run."""
 
-    def __init__(self, node: str, read: Read = read_training) -> None:
+    def __init__(self, node: str | None, read: Read = read_training) -> None:
         self.jobs: dict[str, JobView] = {}
         self.epoch = 0
         self.refused_grants = 0
@@ -95,13 +96,14 @@ class TrainingView:
         return grant.job
 
     def granted(self, name: str) -> TrainingGranted | None:
-        """The grant that holds here: for what is declared, and with all members on this node. (A gang over several
-        machines is more than this adapter can start.)"""
+        """The newest grant, with all members on this node. (A gang over several machines is more than this adapter can
+        start.) It may be of an earlier declaration: what runs of that is told what it says, and nothing else begins."""
         job = self.jobs.get(name)
-        if job is None or job.grant is None or job.grant.data.uid != job.uid:
+        if job is None or job.grant is None:
             return None
         grant = job.grant.data
-        return grant if all(one.placement.node == self._node for one in grant.members) else None
+        here = self._node is None or all(one.placement.node == self._node for one in grant.members)
+        return grant if here else None
 
     def forget(self, name: str) -> None:
         """A deleted job of which nothing is left."""

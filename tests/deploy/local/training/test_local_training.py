@@ -210,3 +210,22 @@ async def test_a_deleted_job(stage: TrainingStage) -> None:
     await stage.say(granted(uid="u2"))
     again = await stage.until_job(lambda one: one.uid == "u2" and one.empty_at is not None)
     assert (again.run, again.ending, again.checkpoint) == (1, Ending.FINISHED, None)
+
+
+async def test_declared_anew_while_it_runs(stage: TrainingStage) -> None:
+    """What runs of the old declaration goes on until it is told, saves when it is, and only then the new one begins."""
+    await stage.declare_job(spec_of(*trainer("sdk")))
+    await stage.say(granted())
+    before = await stage.stepping()
+    await stage.declare_job({}, generation=2, deleted=True)
+    await stage.declare_job(spec_of(*trainer("sdk", "--steps", 3)), uid="u2")
+    await stage.until_job(lambda one: (one.step or 0) > (before.step or 0) and one.state is RunState.RUNNING)
+    await stage.say(granted(notice=notice_of(stage)))
+    saved = await stage.empty()
+    assert (saved.uid, saved.ending) == ("u1", Ending.SAVED)
+    assert saved.notice is not None
+    assert saved.checkpoint is not None
+    assert saved.notice.saved_step == saved.checkpoint.step
+    await stage.say(granted(2, uid="u2"))
+    again = await stage.until_job(lambda one: one.uid == "u2" and one.empty_at is not None)
+    assert (again.run, again.ending, again.resumed_step) == (2, Ending.FINISHED, 0)

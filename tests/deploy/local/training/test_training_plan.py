@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.local.training.plan import Actual, ActualRun, Begin, Command, End, Give, Skip, Withdraw, held_by, plan
+from deploy.local.training import plan as planning
+from deploy.local.training.plan import ActualRun, Begin, Command, End, Give, Skip, Withdraw, held_by, plan
 from events.types.training import NoticeGiven, NoticeMode, Stop, TrainingGranted
 from events.units import Instant
 from tests.support.training_stage import granted
@@ -17,6 +19,7 @@ NOW = Instant(1000.0)
 N1, N2 = NoticeGiven(id="n1", deadline=2000.0), NoticeGiven(id="n2", deadline=2000.0)
 WITHDRAWN = NoticeGiven(id="n1", deadline=2000.0, mode=NoticeMode.WITHDRAWN)
 GRANT = granted(3, members=2, cards=1)
+Actual = partial(planning.Actual, uid="u1")
 
 
 def run(number: int = 3, *, alive: bool = True, uid: str = "u1", notice: str = "", stop: Stop = Stop.NOT) -> ActualRun:
@@ -62,6 +65,9 @@ ELSEWHERE = granted(3, members=2, cards=2)
         (granted(3, cards=0), Actual((run(2, alive=False),), 2), [("begin", 3)]),
         (None, Actual((run(),), 3), [("terminate", 3)]),
         (GRANT, Actual((run(uid="u0"),), 0), [("terminate", 3)]),
+        (replace(GRANT, notice=N1), Actual((run(),), 0, uid="u2"), [("give", 3, "n1")]),
+        (GRANT, Actual((run(),), 0, uid="u2"), []),
+        (GRANT, Actual(uid="u2"), []),
         (replace(GRANT, members=()), Actual((run(),), 3), [("terminate", 3)]),
         (ELSEWHERE, Actual((run(),), 3), [("terminate", 3)]),
         (replace(GRANT, stop=Stop.TERMINATE), Actual((run(),), 3), [("terminate", 3)]),
@@ -81,6 +87,7 @@ ELSEWHERE = granted(3, members=2, cards=2)
         "nothing is granted", "the first run", "the next run", "begun already", "an older run", "no members",
         "told to end before it began", "as granted", "an earlier run lives", "it was told already",
         "its cards are not empty", "its cards are not needed", "no grant any more", "of another declaration",
+        "its declaration was replaced: it is told", "it was replaced: its grant stands", "replaced: it begins no more",
         "no members any more", "on other cards", "terminate", "kill", "killed already", "ended already", "a notice",
         "the same notice", "another notice", "no notice any more", "a withdrawal", "a withdrawal of another",
         "a withdrawal of one that was not given", "told to end: no notice",

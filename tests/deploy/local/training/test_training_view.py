@@ -36,15 +36,14 @@ class World:
         return self.view.fold(Record(Position(Topic.GRANTS, 0, self.offset), Instant(1.0), envelope))
 
 
-def test_a_grant_holds_for_what_is_declared() -> None:
-    """For that declaration, and on this node; before it is declared it holds for nothing."""
+def test_a_grant_holds_until_the_next() -> None:
+    """Also while the name is declared anew, so that what runs is told; but on this node only."""
     world = World()
     assert world.say(granted()) == "tune"
-    assert world.view.granted("tune") is None
     world.say(declared())
     assert world.view.granted("tune") == granted()
     world.say(declared(uid="u2"))
-    assert world.view.granted("tune") is None
+    assert world.view.granted("tune") == granted()
     elsewhere = replace(granted(uid="u2").members[0], placement=Placement(node="other"))
     world.say(replace(granted(uid="u2", members=2), members=(granted(uid="u2").members[0], elsewhere)))
     assert world.view.granted("tune") is None
