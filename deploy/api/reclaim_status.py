@@ -44,7 +44,6 @@ _STATES: Final[Mapping[str, str]] = {
     State.NOTIFIED: "the notice went out",
     State.SAVING: "its trainer heard it and saves",
     State.SAVED: "a checkpoint of after the notice was verified",
-    State.BLOCKED: "a disruption budget forbids to end it",
     State.CANCELLING: "not needed any more: it was told to go on",
     State.STOPPING: "told to end (SIGTERM)",
     State.KILLING: "told to end at once (SIGKILL)",

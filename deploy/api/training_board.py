@@ -29,7 +29,7 @@ BREATH: Final = 20
 """Jobs or reclaims after which the loop may do other things: some milliseconds, since requests run on it too."""
 
 SPARED: Final = frozenset({
-    State.SELECTED, State.NOTIFIED, State.SAVING, State.SAVED, State.BLOCKED, State.CANCELLING, State.DRAINING_DONE,
+    State.SELECTED, State.NOTIFIED, State.SAVING, State.SAVED, State.CANCELLING, State.DRAINING_DONE,
     State.CONTINUED, State.FINISHED, State.SKIPPED,
 })  # fmt: skip
 """States of a reclaim whose victim has not lost its cards to it: it may still go on, or has finished by itself."""

@@ -65,7 +65,6 @@ class AttemptPolicy:
     selected: Seconds = Seconds(5.0)
     exit: Seconds = Seconds(5.0)
     """From the commit to the end of the process."""
-    blocked: Seconds = Seconds(30.0)
     cancel: Seconds = Seconds(60.0)
     grace: Seconds = Seconds(30.0)
     kill: Seconds = Seconds(15.0)
@@ -82,7 +81,7 @@ class AttemptPolicy:
         """How long `state` may last."""
         return Seconds({
             State.SELECTED: self.selected, State.NOTIFIED: self.ack, State.SAVING: self.save, State.SAVED: self.exit,
-            State.BLOCKED: self.blocked, State.CANCELLING: self.cancel, State.STOPPING: self.grace,
+            State.CANCELLING: self.cancel, State.STOPPING: self.grace,
             State.KILLING: self.kill, State.DRAINING: self.drain, State.DRAINING_DONE: self.drain,
             State.QUARANTINE: self.quarantine, State.CLAIMED: self.claim, State.LOST: self.lost,
             State.PARKED: self.aged, State.PARKED_AGED: self.parked, State.RESUMING: self.resume,

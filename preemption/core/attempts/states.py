@@ -2,8 +2,10 @@
 
 Source: the state machine of our study of peers (Kueue, KAI, Volcano, Slurm, SkyPilot, KEP-4563), whose closure and
 liveness were checked before it was built; the tests check this table again. It differs in one thing: cards pass through
-"seen empty" on every way out of a victim that has ended, also when the shortage is gone meanwhile. A pair that is not
-in the table changes nothing: messages come late, twice, or not at all; what is the case is told again.
+"seen empty" on every way out of a victim that has ended, also when the shortage is gone meanwhile; and in that no
+disruption budget stands between a notice and the end: those govern evictions, and trainers are told, and leave by
+themselves. A pair that is not in the table changes nothing: messages come late, twice, or not at all; what is the case
+is told again.
 """
 
 from __future__ import annotations
@@ -23,8 +25,6 @@ class State(StrEnum):
     """The trainer heard it."""
     SAVED = "saved"
     """A checkpoint of after the notice is committed and was verified."""
-    BLOCKED = "blocked"
-    """A disruption budget forbids the eviction."""
     CANCELLING = "cancelling"
     """The shortage is gone; the trainer is told to go on."""
     STOPPING = "stopping"
@@ -77,8 +77,6 @@ class Happened(StrEnum):
     """The wish that the claim is for still stands."""
     BOUND = "bound"
     """The cards went to the replica that they were claimed for."""
-    EVICTED = "evicted"
-    EVICTION_BLOCKED = "eviction_blocked"
     NODE_LOST = "node_lost"
     CAPACITY_BACK = "capacity_back"
     STEP_SEEN = "step_seen"
@@ -90,7 +88,7 @@ ENDS: Final = frozenset({State.CONTINUED, State.FINISHED, State.RESUMED, State.S
 """States that nothing leaves."""
 
 HOLDS_CARDS: Final = frozenset({
-    State.SELECTED, State.NOTIFIED, State.SAVING, State.SAVED, State.BLOCKED, State.CANCELLING, State.STOPPING,
+    State.SELECTED, State.NOTIFIED, State.SAVING, State.SAVED, State.CANCELLING, State.STOPPING,
     State.KILLING, State.DRAINING, State.DRAINING_DONE, State.QUARANTINE, State.CLAIMED, State.LOST,
 })  # fmt: skip
 """While an attempt is in one of these, its cards belong to it: they must not be given to anyone but its shortage."""
@@ -111,7 +109,6 @@ _STARTED = {
 TABLE: Final[dict[State, dict[Happened, State]]] = {
     _S.SELECTED: {
         **_ENDED, _H.SENT: _S.NOTIFIED, _H.ACK: _S.SAVING, _H.TIMEOUT: _S.SKIPPED, _H.SHORTAGE_GONE: _S.SKIPPED,
-        _H.EVICTION_BLOCKED: _S.SKIPPED,
     },
     _S.NOTIFIED: {
         **_ENDED, _H.ACK: _S.SAVING, _H.NACK: _S.STOPPING, _H.PROGRESS: _S.SAVING, _H.CHECKPOINTED: _S.SAVED,
@@ -122,16 +119,12 @@ TABLE: Final[dict[State, dict[Happened, State]]] = {
         _H.SAVE_FAILED: _S.STOPPING, _H.TIMEOUT: _S.STOPPING, _H.SHORTAGE_GONE: _S.CANCELLING,
     },
     _S.SAVED: {
-        **_ENDED, _H.TIMEOUT: _S.STOPPING, _H.EVICTED: _S.STOPPING, _H.EVICTION_BLOCKED: _S.BLOCKED,
-        _H.SHORTAGE_GONE: _S.CANCELLING,
-    },
-    _S.BLOCKED: {
-        **_ENDED, _H.EVICTED: _S.STOPPING, _H.TIMEOUT: _S.CANCELLING, _H.SHORTAGE_GONE: _S.CANCELLING,
+        **_ENDED, _H.TIMEOUT: _S.STOPPING, _H.SHORTAGE_GONE: _S.CANCELLING,
     },
     _S.CANCELLING: {
         **_ENDED, _H.PROGRESS: _S.CONTINUED, _H.STEP_SEEN: _S.CONTINUED, _H.TIMEOUT: _S.STOPPING,
     },
-    _S.STOPPING: {**_ENDED, _H.TIMEOUT: _S.KILLING, _H.EVICTION_BLOCKED: _S.BLOCKED},
+    _S.STOPPING: {**_ENDED, _H.TIMEOUT: _S.KILLING},
     _S.KILLING: {**_ENDED, _H.TIMEOUT: _S.LOST},
     _S.DRAINING: {
         _H.CARDS_EMPTY: _S.CLAIMED, _H.TIMEOUT: _S.QUARANTINE, _H.NODE_LOST: _S.LOST,

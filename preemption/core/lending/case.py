@@ -27,13 +27,13 @@ PERSON: Final = ""
 """The shortage of a case that a person asked for: a pause, a cancellation, a deletion."""
 
 STAGES: Final[Mapping[State, str]] = {
-    State.NOTIFIED: "ack", State.SAVING: "save", State.SAVED: "stop", State.BLOCKED: "stop", State.STOPPING: "stop",
+    State.NOTIFIED: "ack", State.SAVING: "save", State.SAVED: "stop", State.STOPPING: "stop",
     State.KILLING: "stop", State.DRAINING: "drain", State.QUARANTINE: "drain", State.CLAIMED: "bind",
 }  # fmt: skip
 """Which stage on the way from the demand to the usable GPU each state belongs to."""
 
 CAUSES: Final[Mapping[State, str]] = {
-    State.SAVING: "save", State.SAVED: "stop", State.BLOCKED: "stop", State.STOPPING: "stop", State.KILLING: "stop",
+    State.SAVING: "save", State.SAVED: "stop", State.STOPPING: "stop", State.KILLING: "stop",
     State.DRAINING: "drain", State.QUARANTINE: "drain", State.CLAIMED: "claim", State.RESUMING: "restore",
     State.RESUMING_OLDER: "restore",
 }  # fmt: skip

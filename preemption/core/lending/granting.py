@@ -38,7 +38,7 @@ _NUMBERS: Final = re.compile(r"\d[\d.]*( \w+)?")
 """With the word that follows, of which there may be one or several."""
 
 _NOTICED: Final = frozenset({
-    State.SELECTED, State.NOTIFIED, State.SAVING, State.SAVED, State.BLOCKED, State.STOPPING, State.KILLING,
+    State.SELECTED, State.NOTIFIED, State.SAVING, State.SAVED, State.STOPPING, State.KILLING,
 })  # fmt: skip
 _STOPS: Final[Mapping[State, Stop]] = {State.STOPPING: Stop.TERMINATE, State.KILLING: Stop.KILL}
 

@@ -107,7 +107,7 @@ def waits_first(seat: Seat) -> Hungry | None:
 
 _DOES: Final = {
     State.SELECTED: "to hear the notice", State.NOTIFIED: "to hear the notice", State.SAVING: "to save",
-    State.SAVED: "to end", State.BLOCKED: "to be allowed to end", State.STOPPING: "to stop",
+    State.SAVED: "to end", State.STOPPING: "to stop",
     State.KILLING: "to be killed", State.DRAINING: "to be gone from its cards",
     State.DRAINING_DONE: "to be gone from its cards", State.QUARANTINE: "to be gone from its cards",
 }  # fmt: skip
