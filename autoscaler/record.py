@@ -28,6 +28,8 @@ def wish_of(snapshot: Snapshot, policy: ScalingPolicy, decision: Decision) -> Wi
         priority=policy.priority,
         marginal_gain=decision.marginal_gain,
         deadline=decision.deadline,
+        kept=decision.kept,
+        waits=decision.waits,
         reasons=tuple(reason.value for reason in decision.reasons),
         snapshot=snapshot_json(snapshot),
         policy=policy_json(policy),
@@ -58,5 +60,5 @@ def read_wish(wish: WishDecided, at: Instant) -> tuple[Wish, Memory]:
     except ValueError as error:
         logger.warning("wish of %s has a memory or policy that cannot be read: %s", wish.model, error)
     reasons = tuple(Reason(reason) for reason in wish.reasons if reason in _KNOWN)
-    made = Wish(wish.uid, wish.revision, wish.replicas, reasons, policy, at, memory.recommended)
-    return made, memory
+    use = (wish.kept, wish.waits)
+    return Wish(wish.uid, wish.revision, wish.replicas, reasons, policy, at, memory.recommended, use), memory

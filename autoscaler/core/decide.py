@@ -41,7 +41,10 @@ def decide(snapshot: Snapshot, policy: ScalingPolicy, now: Instant, own: Policy 
         return _unacted(snapshot, policy, now, own)
     if snapshot.memory.recommended is not None:
         snapshot = replace(snapshot, memory=replace(snapshot.memory, recommended=None))
-    return _decided(snapshot, policy, now, own)
+    decision = _decided(snapshot, policy, now, own)
+    if snapshot.demand.waiting and snapshot.replicas.ready < decision.replicas:
+        return replace(decision, waits=True)
+    return decision
 
 
 def hold(snapshot: Snapshot, policy: ScalingPolicy, now: Instant, why: Reason) -> Decision:
@@ -106,8 +109,10 @@ def _standing(snapshot: Snapshot) -> int:
 
 
 def _bounded(decision: Decision, policy: ScalingPolicy) -> Decision:
+        kept=0,
     if policy.min_replicas <= decision.replicas <= policy.max_replicas:
         return decision
     replicas = max(policy.min_replicas, min(policy.max_replicas, decision.replicas))
     bound = Reason.AT_LEAST_MIN if replicas > decision.replicas else Reason.AT_MOST_MAX
-    return replace(decision, replicas=replicas, reasons=in_order({*decision.reasons, bound}))
+    kept = max(0, decision.kept - max(0, decision.replicas - replicas))
+    return replace(decision, replicas=replicas, reasons=in_order({*decision.reasons, bound}), kept=kept)

@@ -271,4 +271,13 @@ class Decision:
 
 
 Policy = Callable[[Snapshot, ScalingPolicy, Instant], Decision]
+    `kept`: so many of `replicas` only live on: nothing has needed them for a stable window (0: all may be needed).
+    `waits`: requests wait, and fewer replicas are ready than are wished.
 """How a policy decides: a pure function. It may give any number; `autoscaler.core.decide` holds it to the bounds."""
+    kept: Count = 0
+    waits: bool = False
+
+    @property
+    def use(self) -> tuple[Count, bool]:
+        """What the replicas are wished for: see `kept` and `waits`."""
+        return self.kept, self.waits

@@ -54,7 +54,7 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """The last wish on record."""
+    """The last wish on record. `use`: see `Decision.use`."""
 
     uid: str
     revision: int
@@ -65,6 +65,7 @@ class Wish:
     recommended: int | None = None
 
 
+    use: tuple[int, bool] = (0, False)
 @dataclass(frozen=True, slots=True)
 class _Observed:
     """A model's replicas, counted, at one instant. `first_ready_at`, `last_ready_at`: expected, of those that start."""
@@ -288,7 +289,10 @@ class ModelView:
             return None if declared.deleted and not known else now
         if wish.replicas != decision.replicas or wish.recommended != decision.memory.recommended:
             return now
-        return None if wish.reasons == decision.reasons else max(now, Instant(wish.recorded_at + every))
+        if decision.kept < wish.use[0]:
+            return now
+        same = wish.reasons == decision.reasons and wish.use == decision.use
+        return None if same else max(now, Instant(wish.recorded_at + every))
 
     @property
     def stands(self) -> bool:
@@ -307,7 +311,7 @@ class ModelView:
         self.unsure = False
         self.wish = Wish(
             declared.uid, declared.revision, decision.replicas, decision.reasons, declared.policy, at,
-            decision.memory.recommended,
+            decision.memory.recommended, decision.use,
         )  # fmt: skip
 
     def decided(self, decision: Decision, at: Instant) -> None:

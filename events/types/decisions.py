@@ -16,6 +16,8 @@ class WishDecided:
     `reasons` are the decision's reasons, in the order they applied, as enum values (`autoscaler.core.model.Reason`).
     `snapshot`, `policy` and `memory` are the autoscaler's own canonical JSON: the decision can be replayed from them.
     `marginal_gain` orders wishes of equal priority: the allocator gives the next replica to the largest.
+    `kept`: so many of `replicas` only live on, by their keep-alive or a forecast, and nothing has needed them for a
+    stable window; 0 where that is not known. `waits`: requests wait, and fewer replicas are ready than are wished.
     """
 
     model: str
@@ -25,6 +27,8 @@ class WishDecided:
     priority: int
     marginal_gain: Amount = 0.0
     deadline: At | None = None
+    kept: Count = 0
+    waits: bool = False
     reasons: tuple[str, ...]
     snapshot: dict[str, JsonValue]
     policy: dict[str, JsonValue]

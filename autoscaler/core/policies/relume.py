@@ -319,6 +319,23 @@ def _fit(case: _Case) -> int:
     return max(1, case.base, signal, kept, case.for_level, _up(average / target + DOWN_BAND, EPSILON))
 
 
+def _only_kept(case: _Case, replicas: int) -> int:
+    """How many of them only live on: nothing has needed them for a stable window. Unknown is not idle.
+
+    Where it is not remembered when what was needed, none as long as the window has seen any request.
+    """
+    demand, policy = case.demand, case.policy
+    if demand.stable is None or demand.silent or demand.stale_signals or not case.snapshot.history_read:
+        return 0
+    if _keeps(policy):
+        since = case.now - policy.stable_window
+        needed = int(max((one.amount for one in case.kept if one.at > since), default=0.0))
+    else:
+        needed = replicas if demand.stable > EPSILON else 0
+    signal = _up(max(demand.signal, demand.signal_recent), EPSILON)
+    return max(0, replicas - max(policy.min_replicas, case.floor, signal, case.for_level, needed))
+
+
 def _calm(case: _Case, stable: float) -> Reason:
     """Why nothing changes while nothing presses."""
     if case.floor and case.current == case.floor:
@@ -374,6 +391,7 @@ def _done(case: _Case, replicas: int, reasons: set[Reason], again: float | None)
         again_at=_again(case, replicas, again),
         marginal_gain=_gain(case),
         deadline=case.demand.earliest_deadline if case.demand.waiting else None,
+        kept=_only_kept(case, replicas) if replicas > case.for_level else 0,
     )
 
 
