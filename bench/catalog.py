@@ -33,6 +33,9 @@ BENCHMARKS = {
     "weights": About(
         "bench.weights", "weights fetched and verified beside curl and sha256; a hit; last byte to usable"
     ),
+    "caching": About(
+        "bench.caching.measure", "what the weight cache keeps of public traces beside other policies; cost of evictions"
+    ),
     "trainer": About("bench.trainer", "a step of a guarded training loop; ranks that agree on where to stop"),
     "log": About("bench.eventlog", "the SQLite event log beside plain sqlite3"),
 }

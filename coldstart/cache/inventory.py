@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -98,16 +99,27 @@ def _entry(layout: Layout, one: Cached) -> Entry:
 def space(layout: Layout, policy: RoomPolicy) -> Space:
     """What the cache may hold and what it holds now: blobs, partial files, quarantine and trash, by what they take."""
     seen: set[int] = set()
-    used = 0
-    for folder in ("blobs", "partial", "quarantine", "trash"):
-        for path in (layout.root / folder).rglob("*"):
-            told = path.lstat()
-            if told.st_ino not in seen and path.is_file():
-                seen.add(told.st_ino)
-                used += told.st_blocks * 512
+    used = sum(_taken(str(layout.root / folder), seen) for folder in ("blobs", "partial", "quarantine", "trash"))
     disk = os.statvfs(layout.root)
     total, free = Bytes(disk.f_blocks * disk.f_frsize), Bytes(disk.f_bavail * disk.f_frsize)
     return Space(capacity(policy, total, free, Bytes(used)), Bytes(used))
+
+
+def _taken(folder: str, seen: set[int]) -> int:
+    """Bytes on the disk of the files below a folder, each inode once. What vanishes meanwhile takes nothing."""
+    taken, folders = 0, [folder]
+    while folders:
+        with contextlib.suppress(FileNotFoundError), os.scandir(folders.pop()) as found:
+            for one in found:
+                if one.is_dir(follow_symlinks=False):
+                    folders.append(one.path)
+                    continue
+                with contextlib.suppress(FileNotFoundError):
+                    told = one.stat(follow_symlinks=False)
+                    if told.st_ino not in seen and one.is_file():
+                        seen.add(told.st_ino)
+                        taken += told.st_blocks * 512
+    return taken
 
 
 def evict(layout: Layout, *chosen: Cached) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from coldstart.cache import inventory
 from coldstart.cache.layout import Layout, allocated
 from coldstart.core.cache.policy import RoomPolicy
-from coldstart.core.cache.room import admit, clock_after
+from coldstart.core.cache.room import Space, admit, clock_after
 from events.units import Bytes
 
 
@@ -38,19 +38,21 @@ class Rooms:
             self._promised.pop(address, None)
             needed = Bytes(_missing(files))
             others = sum(_missing(promised) for promised in self._promised.values())
-            there = inventory.cached(self._layout)
             space = inventory.space(self._layout, self._policy)
             space = replace(space, used=Bytes(space.used + others))
-            entries = inventory.entries(self._layout, there)
-            entries = tuple(replace(one, held=one.held or one.digest in self.kept) for one in entries)
-            gone = admit(needed, space, entries, self._policy)
-            by_digest = inventory.by_digest(there)
-            if gone:
-                inventory.evict(self._layout, *(by_digest[entry.digest] for entry in gone))
-                clock = clock_after(inventory.clock_of(self._layout), gone, self._policy.sla)
-                inventory.move_clock(self._layout, clock)
-                self._layout.empty_trash()
+            if space.used + needed > space.capacity:
+                self._make(needed, space)
             self._promised[address] = dict(files)
+
+    def _make(self, needed: Bytes, space: Space) -> None:
+        there = inventory.cached(self._layout)
+        entries = inventory.entries(self._layout, there)
+        entries = tuple(replace(one, held=one.held or one.digest in self.kept) for one in entries)
+        gone = admit(needed, space, entries, self._policy)
+        by_digest = inventory.by_digest(there)
+        inventory.evict(self._layout, *(by_digest[entry.digest] for entry in gone))
+        inventory.move_clock(self._layout, clock_after(inventory.clock_of(self._layout), gone, self._policy.sla))
+        self._layout.empty_trash()
 
     @contextlib.contextmanager
     def turn(self, address: str) -> Iterator[None]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import orjson
 
@@ -14,6 +16,10 @@ from coldstart.core.cache.content import Kept, Manifest, check_digest
 from coldstart.core.cache.errors import OddName
 from coldstart.core.cache.selection import check_names
 from events.units import Bytes, Instant, Seconds
+
+MOST_REMEMBERED: Final = 16_384
+"""Manifests that are parsed once as long as their files do not change: parsing is most of what looking through a large
+cache costs. Chosen: as many as anybody's cache has, at some kilobytes each."""
 
 
 def read_manifest(path: Path) -> Manifest | None:
@@ -52,11 +58,18 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
 
 
 def manifests(layout: Layout) -> Iterator[tuple[Path, Manifest]]:
-    """All that can be understood."""
-    for path in sorted(layout.manifests.glob("*.json")):
-        manifest = read_manifest(path)
+    """All that can be understood. Files are read once: each change makes another file, by `write_manifest`."""
+    with os.scandir(layout.manifests) as found:
+        told = [(one.path, one.stat()) for one in found if one.name.endswith(".json") and not one.name.startswith(".")]
+    for path, stat in sorted(told, key=lambda one: one[0]):
+        manifest = _read_once(path, stat.st_ino, stat.st_mtime_ns, stat.st_size)
         if manifest is not None:
-            yield path, manifest
+            yield Path(path), manifest
+
+
+@functools.lru_cache(maxsize=MOST_REMEMBERED)
+def _read_once(path: str, _inode: int, _written_ns: int, _size: int) -> Manifest | None:
+    return read_manifest(Path(path))
 
 
 @functools.cache
