@@ -14,12 +14,14 @@ from typing import Final
 from pydantic import JsonValue
 
 from autoscaler.codec import read_memory, read_policy, read_snapshot
+from autoscaler.core.capacity import bearable
 from autoscaler.core.forecast.following import held, outlook
 from autoscaler.core.forecast.hold import LEVELS
 from autoscaler.core.model import Memory, Reason, Snapshot
 from autoscaler.core.policy import ScalingPolicy
 from autoscaler.outcome import after_sentences, outcome_facts
 from autoscaler.signal_words import signal_sentences, strongest, unknown
+from autoscaler.slo_words import slo_sentences
 from autoscaler.words import clock_time, number, replicas, requests, span, times
 from events.types.decisions import WishDecided
 from events.types.grants import GrantDecided
@@ -79,12 +81,14 @@ def explain(records: Records) -> Explanation:
 
 def explain_decision(wish: WishDecided) -> Explanation:
     """A decision alone, whenever it was taken. ValueError when the wish cannot be read."""
-    told = _Told(read_snapshot(wish.snapshot), read_policy(wish.policy), read_memory(wish.memory), wish.replicas)
+    policy, memory = read_policy(wish.policy), read_memory(wish.memory)
+    told = _Told(read_snapshot(wish.snapshot), bearable(policy, memory.capacity), memory, wish.replicas)
     reasons = [(reason, reason_sentence(reason, told)) for reason in wish.reasons]
     sentences = (
         _demand_sentence(told),
         _replicas_sentence(told),
         *signal_sentences(told.snapshot, told.policy),
+        *slo_sentences(told.snapshot, policy, memory),
         *(text for _, text in reasons),
         _answer_sentence(told),
     )
@@ -301,7 +305,25 @@ def _policy_failed(told: _Told) -> str:
 def _slo_burn(told: _Told) -> str:
     until = told.memory.burn_until
     end = "" if until is None else f" until {clock_time(until)}"
-    return f"Answers came later than promised, too many of them: at least {replicas(told.memory.burn_floor)}{end}."
+    least = replicas(told.memory.burn_floor)
+    return f"Answers came later than promised or were refused, too many of them: at least {least}{end}."
+
+
+def _failing(_: _Told) -> str:
+    return (
+        "More answers fail than the promised availability can bear. More replicas of what is broken are as broken, so "
+        "nothing is added for it."
+    )
+
+
+def _capacity(told: _Told) -> str:
+    seen, known = told.snapshot.served, told.memory.capacity
+    if seen is None or known is None or seen.tokens is None or known.tokens is None:
+        return "The tokens made now are more than fewer replicas were learned to make as promised."
+    return (
+        f"{number(seen.ready * seen.tokens)} tokens a second are made, and a replica was learned to make "
+        f"{number(known.tokens)} as promised."
+    )
 
 
 def _scheduled(told: _Told) -> str:
@@ -335,6 +357,8 @@ SENTENCES: Final[Mapping[str, Callable[[_Told], str]]] = {
     Reason.REQUESTED: _requested,
     Reason.SIGNAL: _signal,
     Reason.FORECAST: _forecast,
+    Reason.FAILING: _failing,
+    Reason.CAPACITY: _capacity,
     Reason.PANIC: _panic,
     Reason.STARTS_FAIL: _starts_fail,
     Reason.HISTORY_UNREAD: _history_unread,

@@ -14,12 +14,12 @@ from autoscaler.core.signals import BACKLOG_VALID, Reading
 from autoscaler.core.view import ModelView
 from autoscaler.declared import read_declaration
 from autoscaler.record import read_wish
-from events.fence import Owners
+from events.fence import Observers, Owners
 from events.log import Record
 from events.names import is_dns_label
 from events.types.decisions import OwnershipTaken, WishDecided
 from events.types.gateways import GatewayBeat
-from events.types.metrics import BacklogMeasured, LagMeasured, QueryMeasured, SignalMeasured
+from events.types.metrics import BacklogMeasured, LagMeasured, QueryMeasured, ReplicaMetrics, SignalMeasured
 from events.types.models import ModelDeclared
 from events.types.replicas import ReplicasObserved
 from events.types.requests import ActivationRequested, RequestArrived, RequestFinished, RequestWindow
@@ -54,6 +54,7 @@ class Fold:
         self.lost_to: str | None = None
         """Who has taken ownership from us."""
         self.owners = Owners()
+        self._observers = Observers()
         self.past: Fold | None = None
         """Where demand from before is read back to, meanwhile; it learns of declarations too."""
         self.unreadable = 0
@@ -81,6 +82,7 @@ class Fold:
             BacklogMeasured: self._backlog,
             LagMeasured: self._lag,
             QueryMeasured: self._query,
+            ReplicaMetrics: self._metrics,
         }
 
     def take(self, record: Record, now: Instant) -> None:
@@ -194,6 +196,8 @@ class Fold:
         self._agenda.urgent(model)
 
     def _observed(self, data: ReplicasObserved, record: Record) -> None:
+        if not self._observers.admits(record):
+            return
         view = self.view_of(data.model)
         view.observe(data, self._at)
         self._look(view, record, urgent=False, when=self._at)
@@ -242,6 +246,11 @@ class Fold:
         view = self.view_of(data.model)
         short = data if len(data.name) <= NAME_MOST else replace(data, name=data.name[:NAME_MOST])
         self._look(view, record, urgent=view.query(short, self._at))
+
+    def _metrics(self, data: ReplicaMetrics, _: Record) -> None:
+        view = self.models.get(data.model)
+        if view is not None:
+            view.metrics(data, self._at)
 
     # -- inside
 

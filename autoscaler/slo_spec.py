@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from pydantic import ConfigDict, Field
 
-from autoscaler.core.policy import Objective, ScalingPolicy
+from autoscaler.core.policy import Objective, Promised, ScalingPolicy
 from events.spec import Duration, Spec
 from events.units import Seconds
 
@@ -32,6 +32,11 @@ class _Percentiles(Spec):
     p95: _Positive | None = None
     p99: _Positive | None = None
 
+    def objectives(self, of: Promised) -> tuple[Objective, ...]:
+        """Those that are given."""
+        pairs = ((0.5, self.p50), (0.95, self.p95), (0.99, self.p99))
+        return tuple(Objective(part=part, within=Seconds(most), of=of) for part, most in pairs if most is not None)
+
 
 class SloSlice(Spec):
     """Of `spec.slo` what decisions hang on."""
@@ -39,20 +44,31 @@ class SloSlice(Spec):
     model_config = ConfigDict(extra="ignore")
 
     time_to_first_token: _Percentiles = _Percentiles()
+    latency: _Percentiles = _Percentiles()
+    availability: Annotated[float, Field(gt=0, lt=100)] | None = None
 
     def objectives(self) -> tuple[Objective, ...]:
-        """Promises about the time to the first token, the laxest share first."""
-        given = self.time_to_first_token
-        pairs = ((0.5, given.p50), (0.95, given.p95), (0.99, given.p99))
-        return tuple(Objective(part=part, within=Seconds(most)) for part, most in pairs if most is not None)
+        """All promises, the laxest share first: of the first token, of the whole answer, of availability."""
+        found = [*self.time_to_first_token.objectives(Promised.FIRST), *self.latency.objectives(Promised.TOTAL)]
+        if self.availability is not None:
+            found.append(Objective(part=round(self.availability / 100, 9), of=Promised.AVAILABILITY))
+        return tuple(found)
 
 
 def promising(policy: ScalingPolicy, objectives: tuple[Objective, ...], *, target_given: bool) -> ScalingPolicy:
-    """The policy of a model that promises this: how long a request may wait for a slot, and some slots that stay free
-    where the user did not say how many. Only `relume` asks for either."""
+    """The policy of a model that promises this: how long a request may wait for a slot (only a promise about the first
+    token says so), some slots that stay free where the user did not say how many, and that what a replica bears is
+    learned. Only `relume` asks for any of it."""
     if not objectives:
         return policy
-    wait = Seconds(WAIT_PART * min(one.within for one in objectives))
-    kept = target_given or policy.slots < HEADROOM_FROM or policy.name != "relume"
-    target = policy.target if kept else FULL * policy.slots
-    return replace(policy, objectives=objectives, wait_most=wait, target=target)
+    first = [one.within for one in objectives if one.of is Promised.FIRST]
+    kept = target_given or policy.name != "relume"
+    timed = [one for one in objectives if one.of is not Promised.AVAILABILITY]
+    full = kept or policy.slots < HEADROOM_FROM or not first
+    return replace(
+        policy,
+        objectives=objectives,
+        wait_most=Seconds(WAIT_PART * min(first)) if first else None,
+        target=policy.target if full else FULL * policy.slots,
+        learns=bool(timed) and not kept and policy.slots > 1,
+    )

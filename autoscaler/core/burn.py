@@ -1,5 +1,9 @@
 """An objective that is used up too fast asks for more replicas. It can only add.
 
+Three things burn: the time to the first token, the time to the whole answer, and availability. What is late or refused,
+more replicas may mend; what fails, they do not. So while errors use the promised availability up, nothing is added for
+any objective: a broken model would be started again and again, and pay for it.
+
 Alerting on the burn rate of an error budget over two pairs of windows: Google's Site Reliability Workbook, chapter 5
 ("multiwindow, multi-burn-rate alerts"): 14.4 over one hour and five minutes, 6 over six hours and thirty minutes. Both
 windows of a pair must burn, so that it ends soon after the trouble does.
@@ -57,7 +61,7 @@ def floor(snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> BurnFloor:
     stands = until is not None and now < until <= now + policy.stable_window
     if stands and until is not None:
         return BurnFloor(memory.burn_floor, Instant(until))
-    if not burns(snapshot.burn) or not level or not have.ready:
+    if not burns(snapshot.burn) or burns(snapshot.failing) or not level or not have.ready:
         return BurnFloor()
     ends = Instant(now + policy.stable_window)
     if have.starting:

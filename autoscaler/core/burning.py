@@ -1,18 +1,23 @@
-"""How fast a model's objectives are used up, folded from the latency sketches of its windows.
+"""How fast a model's objectives are used up, folded from its windows.
 
-An answer is bad when its first byte came later than promised, surely: the bucket that holds the promise itself counts
-as good (buckets are 10 % wide). A request that was refused is bad too. The windows are those of `autoscaler.core.burn`.
+An answer is late when it came later than promised, surely: the bucket that holds the promise itself counts as good
+(buckets are 10 % wide). A request that was refused is bad for every promise. One that failed (5xx, a broken connection,
+a timeout) is bad for availability alone, and is told apart: more replicas do not mend it. The windows of time are those
+of `autoscaler.core.burn`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import ceil, log
 from typing import Final
 
+from autoscaler.core.grown import Grown
 from autoscaler.core.model import Burn
-from autoscaler.core.policy import Objective
+from autoscaler.core.policy import Objective, Promised
 from autoscaler.core.rings import Ring
 from events.types.requests import RequestWindow
+from events.types.shared import Sketch
 from events.units import Instant, Seconds
 
 SPANS: Final = (Seconds(3600.0), Seconds(300.0), Seconds(21600.0), Seconds(1800.0))
@@ -22,61 +27,89 @@ CELLS: Final = 12
 ANSWERS_LEAST: Final = 20
 """Of fewer answers in a window nothing is concluded: one bad one of ten is a tenth by chance. Chosen."""
 
-SOURCES_MOST: Final = 256
 GAMMA: Final = (1 + 0.05) / (1 - 0.05)
 """Of the sketches (`events.types.shared.Sketch`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """`mendable`: late or refused, which more replicas may mend. `failing`: answered with an error."""
+
+    mendable: Burn
+    failing: Burn | None
 
 
 class Burning:
     """Of one model with objectives. Nothing is told before five minutes of answers are known: the first start of a
     model is late for everybody, and more replicas do not mend that."""
 
-    __slots__ = ("_begins", "_limits", "_rings", "_seen", "objectives")
+    __slots__ = ("_begins", "_failing", "_grown", "_limits", "_rings", "objectives")
 
     def __init__(self, objectives: tuple[Objective, ...]) -> None:
         self.objectives = objectives
-        self._limits = tuple(ceil(log(one.within) / log(GAMMA) - 1e-9) for one in objectives)
-        self._rings = tuple((Ring(span, CELLS), tuple(Ring(span, CELLS) for _ in objectives)) for span in SPANS)
-        self._seen: dict[tuple[str, int], tuple[float, int, tuple[int, ...]]] = {}
+        self._limits = tuple(bucket_within(one.within) for one in objectives)
+        self._grown = Grown()
+        self._failing = next((one for one in objectives if one.of is Promised.AVAILABILITY), None)
+        several = 2 * len(objectives) + (self._failing is not None)
+        self._rings = tuple(tuple(Ring(span, CELLS) for _ in range(several)) for span in SPANS)
         self._begins: Instant | None = None
 
     def window(self, source: str, window: RequestWindow, at: Instant) -> None:
         """Fold a window: of one that replaces an earlier one, what it tells beyond it."""
-        total, bad = window.first_byte.count + window.refusals, self._bad(window)
-        key = (source, window.revision)
-        started_at, before, bad_before = self._seen.pop(key, (0.0, 0, (0,) * len(bad)))
-        if len(self._seen) >= SOURCES_MOST:
-            del self._seen[next(iter(self._seen))]
-        self._seen[key] = (window.started_at, total, bad)
-        if started_at == window.started_at:
-            total -= before
-            bad = tuple(now - then for now, then in zip(bad, bad_before, strict=True))
-        if total <= 0:
+        new = self._grown.since(source, window, self._counts(window))
+        if not any(new):
             return
         if self._begins is None:
             self._begins = at
-        for every, bads in self._rings:
-            every.add(at, at, total)
-            for ring, count in zip(bads, bad, strict=True):
+        for rings in self._rings:
+            for ring, count in zip(rings, new, strict=True):
                 if count > 0:
                     ring.add(at, at, count)
 
-    def measure(self, now: Instant) -> Burn:
-        """The fastest of the objectives, in each window."""
+    def measure(self, now: Instant) -> Rates:
+        """The fastest of the objectives, in each span."""
         if self._begins is None or now < self._begins + SPANS[1]:
-            return Burn()
-        rates = [self._rate(every, bads, now) for every, bads in self._rings]
-        return Burn(fast=rates[0], fast_now=rates[1], slow=rates[2], slow_now=rates[3])
+            return Rates(Burn(), None if self._failing is None else Burn())
+        burns = [self._burn(rings, now) for rings in self._rings]
+        mendable = Burn(fast=burns[0][0], fast_now=burns[1][0], slow=burns[2][0], slow_now=burns[3][0])
+        if self._failing is None:
+            return Rates(mendable, None)
+        failing = Burn(fast=burns[0][1], fast_now=burns[1][1], slow=burns[2][1], slow_now=burns[3][1])
+        return Rates(mendable, failing)
 
-    def _rate(self, every: Ring, bads: tuple[Ring, ...], now: Instant) -> float | None:
-        total = every.total(now)
-        if total < ANSWERS_LEAST:
-            return None
-        pairs = zip(bads, self.objectives, strict=True)
-        return max(bad.total(now) / total / (1.0 - one.part) for bad, one in pairs)
+    def _burn(self, rings: tuple[Ring, ...], now: Instant) -> tuple[float | None, float | None]:
+        """Of one span: by what is late or refused, and by what failed."""
+        mendable: float | None = None
+        failing: float | None = None
+        for index, one in enumerate(self.objectives):
+            every = rings[2 * index].total(now)
+            if every < ANSWERS_LEAST:
+                continue
+            rate = rings[2 * index + 1].total(now) / every / (1.0 - one.part)
+            mendable = rate if mendable is None else max(mendable, rate)
+            if one is self._failing:
+                failing = rings[-1].total(now) / every / (1.0 - one.part)
+        return mendable, failing
 
-    def _bad(self, window: RequestWindow) -> tuple[int, ...]:
-        buckets = window.first_byte.buckets
-        return tuple(
-            window.refusals + sum(count for index, count in buckets if index > limit) for limit in self._limits
-        )
+    def _counts(self, window: RequestWindow) -> tuple[float, ...]:
+        """Of each objective all and bad ones; then those that failed."""
+        counts: list[float] = []
+        for one, limit in zip(self.objectives, self._limits, strict=True):
+            if one.of is Promised.AVAILABILITY:
+                counts += (window.finishes + window.failures + window.refusals, window.refusals)
+            else:
+                sketch = window.first_byte if one.of is Promised.FIRST else window.total
+                counts += (sketch.count + window.refusals, late(sketch, limit) + window.refusals)
+        if self._failing is not None:
+            counts.append(window.failures)
+        return tuple(counts)
+
+
+def bucket_within(seconds: float) -> int:
+    """The bucket of sketches that holds this time; whatever is in higher ones is longer."""
+    return ceil(log(seconds) / log(GAMMA) - 1e-9) if seconds > 0 else 0
+
+
+def late(sketch: Sketch, limit: int) -> int:
+    """How many lie above this bucket."""
+    return sum(count for index, count in sketch.buckets if index > limit)

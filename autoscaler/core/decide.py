@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from autoscaler.core import burn
+from autoscaler.core import burn, capacity
 from autoscaler.core.model import Decision, Policy, Reason, Snapshot, in_order
 from autoscaler.core.policies import histogram, hpa, kpa, relume, simple
 from autoscaler.core.policy import Mode, ScalingPolicy
@@ -60,23 +60,32 @@ def _decided(snapshot: Snapshot, policy: ScalingPolicy, now: Instant, own: Polic
     chosen = POLICIES.get(policy.name, own)
     if chosen is None:
         return hold(snapshot, policy, now, Reason.POLICY_UNKNOWN)
-    if snapshot.schedule_changes_at is None and snapshot.burn is None and not snapshot.memory.burn_floor:
+    plain = snapshot.schedule_changes_at is None and snapshot.burn is None and not policy.learns
+    if plain and not snapshot.memory.burn_floor:
         return _bounded(chosen(snapshot, policy, now), policy)
     return _floored(snapshot, policy, now, chosen)
 
 
 def _floored(snapshot: Snapshot, policy: ScalingPolicy, now: Instant, chosen: Policy) -> Decision:
-    """Under a schedule or an objective: at least what they want. Both only add."""
+    """Under a schedule or an objective: at least what they want, which only adds; and for the target what was learned
+    that a replica bears."""
+    learned = capacity.learn(snapshot.memory.capacity, snapshot.served, policy, snapshot.revision, now)
+    policy = capacity.bearable(policy, learned)
     floor = burn.floor(snapshot, policy, now)
     scheduled = min(snapshot.scheduled, policy.max_replicas)
-    least = max(policy.min_replicas, scheduled, floor.replicas)
+    tokens = min(capacity.token_floor(learned, snapshot.served, now), policy.max_replicas)
+    least = max(policy.min_replicas, scheduled, floor.replicas, tokens)
     raised = policy if least == policy.min_replicas else replace(policy, min_replicas=least)
     decision = _bounded(chosen(snapshot, raised, now), raised)
-    if raised is not policy and decision.replicas == least and Reason.AT_LEAST_MIN in decision.reasons:
-        why = Reason.SLO_BURN if floor.replicas == least else Reason.SCHEDULED
-        reasons = in_order({*(one for one in decision.reasons if one is not Reason.AT_LEAST_MIN), why})
-        decision = replace(decision, reasons=reasons)
-    memory = replace(decision.memory, burn_floor=floor.replicas, burn_until=floor.until)
+    reasons = set(decision.reasons)
+    if raised is not policy and decision.replicas == least and Reason.AT_LEAST_MIN in reasons:
+        asked = {scheduled: Reason.SCHEDULED, floor.replicas: Reason.SLO_BURN}
+        reasons = {*(reasons - {Reason.AT_LEAST_MIN}), asked.get(least, Reason.CAPACITY)}
+    if burn.burns(snapshot.failing):
+        reasons.add(Reason.FAILING)
+    if reasons != set(decision.reasons):
+        decision = replace(decision, reasons=in_order(reasons))
+    memory = replace(decision.memory, burn_floor=floor.replicas, burn_until=floor.until, capacity=learned)
     times = [
         time
         for time in (decision.again_at, snapshot.schedule_changes_at, floor.until)
@@ -100,6 +109,7 @@ def _unacted(snapshot: Snapshot, policy: ScalingPolicy, now: Instant, own: Polic
         reasons=in_order({*would.reasons, Reason.RECOMMENDED}),
         memory=replace(would.memory, recommended=would.replicas),
         marginal_gain=0.0,
+        kept=0,
     )
 
 
@@ -109,7 +119,6 @@ def _standing(snapshot: Snapshot) -> int:
 
 
 def _bounded(decision: Decision, policy: ScalingPolicy) -> Decision:
-        kept=0,
     if policy.min_replicas <= decision.replicas <= policy.max_replicas:
         return decision
     replicas = max(policy.min_replicas, min(policy.max_replicas, decision.replicas))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from functools import lru_cache
 
+from autoscaler.core.capacity import Capacity, Evidence
 from autoscaler.core.forecast.following import Following
 from autoscaler.core.peers import PeerMemory, Sample
 from autoscaler.core.policy import ScalingPolicy
@@ -36,9 +37,14 @@ class Reason(StrEnum):
     FORECAST = "Forecast"
     """So many are likely to be needed soon that holding them costs less than their cold starts."""
     SLO_BURN = "SloBurn"
-    """Answers came later than promised, more of them than the objective can bear."""
+    """Answers came later than promised, or were refused, more of them than the objective can bear."""
     SCHEDULED = "Scheduled"
     """A schedule wants at least so many now."""
+    FAILING = "Failing"
+    """More answers fail than the promised availability can bear. Nothing is added for it: more replicas of what is
+    broken are as broken."""
+    CAPACITY = "Capacity"
+    """The tokens made now are more than so few replicas were learned to make as promised."""
     PANIC = "Panic"
     """Demand was twice what there was: nothing is taken away for one stable window."""
     STARTS_FAIL = "StartsFail"
@@ -189,7 +195,7 @@ class Memory:
     cold-start cost, when it was needed and what that taught. `kept`: what was needed within the keep-alive, falling,
     each with when it last was. `peer`: what another policy than relume remembers. `recommended`: what the policy would
     have in the mode `recommend`, where the wish stands. `burn_floor`, `burn_until`: replicas that a burning objective
-    asked for.
+    asked for. `capacity`: what was learned that one replica bears.
     """
 
     panic_until: At | None = None
@@ -207,6 +213,7 @@ class Memory:
     recommended: Count | None = None
     burn_floor: Count = 0
     burn_until: At | None = None
+    capacity: Capacity | None = None
 
 
 @hot_value
@@ -229,7 +236,9 @@ class Snapshot:
     from outside, one by one (`demand` has what they say together). `start_seconds`: how long a start is expected to
     take. `failures`, `retry_at`: failed starts since the last success, and when the next is tried. `history_read`: past
     windows have been read back; what is known begins at `followed_since`. `scheduled`: the least that a schedule wants
-    now; `schedule_changes_at`: when that changes. `burn`: how fast an objective is used up, None without one.
+    now; `schedule_changes_at`: when that changes. `burn`: how fast an objective is used up by what is late or refused;
+    `failing`: how fast the promised availability is, by errors; None without one. `served`: what a replica carried
+    lately.
     """
 
     model: str
@@ -253,6 +262,8 @@ class Snapshot:
     scheduled: Count = 0
     schedule_changes_at: At | None = None
     burn: Burn | None = None
+    failing: Burn | None = None
+    served: Evidence | None = None
 
 
 @hot_value
@@ -260,6 +271,8 @@ class Decision:
     """What should be. `again_at`: when to look again though nothing has happened (None: no need).
 
     `marginal_gain` orders wishes of equal priority. `deadline`: after it the first of the held requests is in vain.
+    `kept`: so many of `replicas` only live on: nothing has needed them for a stable window (0: all may be needed).
+    `waits`: requests wait, and fewer replicas are ready than are wished.
     """
 
     replicas: Count
@@ -268,12 +281,6 @@ class Decision:
     again_at: At | None = None
     marginal_gain: Amount = 0.0
     deadline: At | None = None
-
-
-Policy = Callable[[Snapshot, ScalingPolicy, Instant], Decision]
-    `kept`: so many of `replicas` only live on: nothing has needed them for a stable window (0: all may be needed).
-    `waits`: requests wait, and fewer replicas are ready than are wished.
-"""How a policy decides: a pure function. It may give any number; `autoscaler.core.decide` holds it to the bounds."""
     kept: Count = 0
     waits: bool = False
 
@@ -281,3 +288,7 @@ Policy = Callable[[Snapshot, ScalingPolicy, Instant], Decision]
     def use(self) -> tuple[Count, bool]:
         """What the replicas are wished for: see `kept` and `waits`."""
         return self.kept, self.waits
+
+
+Policy = Callable[[Snapshot, ScalingPolicy, Instant], Decision]
+"""How a policy decides: a pure function. It may give any number; `autoscaler.core.decide` holds it to the bounds."""

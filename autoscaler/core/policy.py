@@ -97,12 +97,25 @@ class SchedulePolicy:
     duration: Seconds
 
 
+class Promised(StrEnum):
+    """What an objective is about."""
+
+    FIRST = "first"
+    """The time to the first token."""
+    TOTAL = "total"
+    """The time to the whole answer."""
+    AVAILABILITY = "availability"
+    """That there is an answer, and no error of ours."""
+
+
 @value
 class Objective:
-    """This part of all answers begins within so many seconds of the request."""
+    """This part of all answers comes within so many seconds of the request; of availability: comes, without an
+    error."""
 
     part: float
-    within: Seconds
+    within: Seconds = Seconds(0.0)
+    of: Promised = Promised.FIRST
 
 
 @value
@@ -110,7 +123,8 @@ class ScalingPolicy:
     """How a model's replicas follow its demand. `target`: wanted concurrency a replica; `slots`: the most it bears.
     `cold_start_cost`: what a cold start is worth, in seconds of one idle replica; None: `keep_alive` counts. `options`:
     of the policy `name`, where it has some; None: its defaults. `wait_most`: how long a request may wait for a slot and
-    still be answered as promised; None: nothing is promised. `objectives`: what is promised.
+    still be answered as promised; None: nothing is promised. `objectives`: what is promised. `learns`: the user gave no
+    target, so it is what was learned that a replica bears (`autoscaler.core.capacity`), `target` at most.
     """
 
     name: str
@@ -129,3 +143,4 @@ class ScalingPolicy:
     objectives: tuple[Objective, ...] = ()
     mode: Mode = Mode.AUTO
     schedules: tuple[SchedulePolicy, ...] = ()
+    learns: bool = False

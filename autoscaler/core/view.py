@@ -11,14 +11,16 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from autoscaler.core.burning import Burning
+from autoscaler.core.capacity import bearable, latencies
 from autoscaler.core.floors import NO_FLOOR, Floors, start_within
 from autoscaler.core.gateways import World
 from autoscaler.core.model import Decision, Demand, Memory, Reason, Replicas, Snapshot
 from autoscaler.core.policy import ScalingPolicy
+from autoscaler.core.serving import Serving
 from autoscaler.core.signals import NO_SIGNALS, Needed, Reading, Signals
 from autoscaler.core.windows import Windows
 from coldstart.core.estimate import StartEstimate
-from events.types.metrics import LagMeasured, QueryMeasured
+from events.types.metrics import LagMeasured, QueryMeasured, ReplicaMetrics
 from events.types.replicas import ReplicasObserved, ReplicaState, ReplicaStatus
 from events.types.requests import RequestWindow
 from events.types.shared import Sketch
@@ -63,9 +65,9 @@ class Wish:
     policy: ScalingPolicy | None
     recorded_at: Instant
     recommended: int | None = None
-
-
     use: tuple[int, bool] = (0, False)
+
+
 @dataclass(frozen=True, slots=True)
 class _Observed:
     """A model's replicas, counted, at one instant. `first_ready_at`, `last_ready_at`: expected, of those that start."""
@@ -96,6 +98,7 @@ class ModelView:
         "_estimate",
         "_floors",
         "_observed",
+        "_serving",
         "_signals",
         "_start_seconds",
         "_windows",
@@ -132,6 +135,7 @@ class ModelView:
         self._signals: Signals | None = None
         self._floors: Floors | None = None
         self._burning: Burning | None = None
+        self._serving: Serving | None = None
         self._observed = NOTHING
         self._estimate: StartEstimate | None = None
         self._start_seconds: Seconds | None = None
@@ -143,7 +147,7 @@ class ModelView:
         self.enough = 0.0
         if was is not None and was.uid != declared.uid:
             self._windows = self._signals = self._floors = self._estimate = self._start_seconds = None
-            self._burning = None
+            self._burning = self._serving = None
             self.wish, self.memory = None, NO_MEMORY
         if self._windows is not None:
             self._windows.resize(declared.policy.stable_window, declared.policy.panic_window, at)
@@ -162,7 +166,14 @@ class ModelView:
             if self._burning is None or self._burning.objectives != declared.policy.objectives:
                 self._burning = Burning(declared.policy.objectives)
             self._burning.window(source, window, at)
+        if declared.policy.learns:
+            self._serve(declared, source, window, at)
         return self.pressed
+
+    def metrics(self, told: ReplicaMetrics, at: Instant) -> None:
+        """What an engine says of itself."""
+        if self._serving is not None:
+            self._serving.metrics(told, at)
 
     def request(self, request: str, at: Instant, *, arrived: bool) -> bool:
         """A foreign gateway's request arrived or finished. True as for `window`."""
@@ -245,7 +256,7 @@ class ModelView:
     def inherit(self, other: ModelView) -> None:
         """Take the demand that another view of the same model has folded, since it knows more of the past."""
         self._windows, self._signals, self._floors = other._windows, other._signals, other._floors
-        self._burning = other._burning
+        self._burning, self._serving = other._burning, other._serving
         if self._floors is not None and self.declared is not None and self.wish is not None:
             self._floors.settle_until(self.wish.recorded_at, self.declared.policy.keep_alive)
 
@@ -264,6 +275,7 @@ class ModelView:
         floor = NO_FLOOR if self._floors is None else self._floors.now(now)
         signals = self._needed(declared, now)
         scheduled = NOT_SCHEDULED if declared.schedule is None else declared.schedule(now)
+        rates = self._burning.measure(now) if self._burning is not None and declared.policy.objectives else None
         return Snapshot(
             model=self.model, uid=declared.uid, revision=declared.revision, taken_at=now,
             wished=wish.replicas if wish is not None and known else None,
@@ -276,12 +288,16 @@ class ModelView:
             history_read=world.followed_since is not None, followed_since=world.followed_since,
             deleted=declared.deleted,
             scheduled=scheduled.replicas, schedule_changes_at=scheduled.changes_at,
-            burn=self._burning.measure(now) if self._burning is not None and declared.policy.objectives else None,
+            burn=None if rates is None else rates.mendable, failing=None if rates is None else rates.failing,
+            served=self._serving.measure(now) if self._serving is not None and declared.policy.learns else None,
         )  # fmt: skip
 
     def record_at(self, decision: Decision, now: Instant, every: Seconds) -> Instant | None:
-        """When to record a decision: now; or later, as only its reasons differ and they were told less than `every`
-        ago; or never (None), as it says nothing that the wish on record does not."""
+        """When to record a decision: now; or later, as only its reasons or what the replicas are for differ and they
+        were told less than `every` ago; or never (None), as it says nothing that the wish on record does not.
+
+        That replicas are needed which were only kept is told at once: until then they may be given to others.
+        """
         declared, wish = self.declared, self.wish
         assert declared is not None
         if wish is None or not self.stands or self.unsure:
@@ -319,13 +335,20 @@ class ModelView:
         assert self.declared is not None
         self.memory, self.last, self.decided_at = decision.memory, decision, at
         level = self._windows.level if self._windows is not None else 0
-        met = decision.replicas * self.declared.policy.target
+        met = decision.replicas * bearable(self.declared.policy, decision.memory.capacity).target
         self.enough = met if level <= met else level * LOOK_AT_GROWTH
 
     def _demand(self, declared: Declared) -> Windows:
         if self._windows is None:
             self._windows = Windows(declared.policy.stable_window, declared.policy.panic_window)
         return self._windows
+
+    def _serve(self, declared: Declared, source: str, window: RequestWindow, at: Instant) -> None:
+        objectives = latencies(declared.policy)
+        if self._serving is None or self._serving.objectives != objectives:
+            self._serving = Serving(objectives)
+        if window.revision == declared.revision:
+            self._serving.window(source, window, self._seen(declared).ready, at)
 
     def _seen(self, declared: Declared) -> _Observed:
         """The replicas, if they are of this declaration."""

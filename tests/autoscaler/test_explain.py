@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.codec import memory_json, policy_json, snapshot_json
+from autoscaler.core.capacity import Capacity, Evidence
 from autoscaler.core.decide import decide
 from autoscaler.core.forecast.following import follow
 from autoscaler.core.model import Demand, Memory, Reason, Replicas, Snapshot
@@ -44,10 +45,11 @@ SNAPSHOT = Snapshot(
     retry_at=T0 + 29,
     scheduled=31,
     schedule_changes_at=T0 + 12,
+    served=Evidence(ended_at=T0 - 7, concurrency=5.5, answers=(19,), late=(1,), tokens=311.0, ready=9),
 )  # fmt: skip
 MEMORY = Memory(
     panic_until=T0 + 53, panic_floor=43, last_busy_at=T0 - 13, floor=21, floor_until=T0 + 47, recommended=37,
-    burn_floor=29, burn_until=T0 + 11,
+    burn_floor=29, burn_until=T0 + 11, capacity=Capacity(revision=1, objectives=(), limit=3, tokens=207.25),
 )  # fmt: skip
 
 NUMBERS = {
@@ -72,6 +74,8 @@ NUMBERS = {
     Reason.AT_MOST_MAX: ["977"],
     Reason.POLICY_UNKNOWN: ["relume"],
     Reason.POLICY_FAILED: ["relume"],
+    Reason.FAILING: [],
+    Reason.CAPACITY: ["2799 tokens", "207.25"],
     Reason.SLO_BURN: ["29 replicas", "01:46:51"],
     Reason.SCHEDULED: ["31 replicas", "01:46:52"],
     Reason.POLICY_REPLACED: ["relume"],
