@@ -49,6 +49,8 @@ class EventWriter:
         self._clock = clock
         self._next_id = boot_ids() if ids is None else ids
         self._sequence = int(clock.now() * 1_000_000)
+        self.epoch: int | None = None
+        """Of the leadership that this source writes its states for; None: it is not fenced."""
 
     def envelope(
         self,

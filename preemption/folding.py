@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 
-from events.fence import Owners
+from events.fence import Observers, Owners
 from events.log import Record
 from events.types.decisions import OwnershipTaken, WishDecided
 from events.types.grants import GrantDecided, LeadershipTaken
@@ -51,6 +51,8 @@ class FoldStats:
     """Of leaders that were deposed and did not know it yet. What they hid is said again."""
     refused_reclaims: int = 0
     """Likewise, of records of attempts."""
+    refused_states: int = 0
+    """Of replicas and training runs, told by a cluster adapter that was replaced."""
     unreadable: int = 0
     """Declarations and attempts that another release wrote."""
 
@@ -73,6 +75,7 @@ class PoolFold:
         self._pool = pool
         self._settings = settings
         self._owners = Owners()
+        self._observers = Observers()
         self._read_to: dict[tuple[str, int], int] = {}
 
     def read_before(self, record: Record) -> None:
@@ -83,6 +86,9 @@ class PoolFold:
 
     def fold(self, record: Record) -> None:
         """Take one record."""
+        if not self._observers.admits(record):
+            self.stats.refused_states = self._observers.refused
+            return
         data = record.envelope.data
         match data:
             case WishDecided():

@@ -55,6 +55,8 @@ class AllocatorStats:
     """Of leaders that were deposed and did not know it yet. What they hid is said again."""
     refused_reclaims: int = 0
     """Likewise, of records of attempts to take cards back."""
+    refused_states: int = 0
+    """Of replicas and training runs, told by a cluster adapter that was replaced."""
     unreadable: int = 0
     """Declarations and attempts that another release wrote."""
     reclaims_selected: int = 0

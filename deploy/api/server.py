@@ -35,7 +35,7 @@ from deploy.api.training_tallies import TrainingFamilies, TrainingTallies
 from deploy.api.weight_ports import NodeWeights
 from deploy.api.weights import Caches, NoWeights, Weights
 from events.clock import Clock
-from events.fence import Owners
+from events.fence import Observers, Owners
 from events.following import Follower
 from events.log import Batch, EventLog, Start
 from events.writer import EventWriter
@@ -75,7 +75,7 @@ class AdminServer:
         self._tasks: list[asyncio.Task[None]] = []
         self._runner: web.AppRunner | None = None
         self._lag = LoopLag()
-        self._owners = Owners()
+        self._owners, self._observers = Owners(), Observers()
         self.tallies = Tallies()
         self._caches = Caches()
         self.board = Board(objectives=self.tallies.objectives)
@@ -188,7 +188,7 @@ class AdminServer:
 
     def _take_states(self, batch: Batch) -> None:
         for record in batch.records:
-            if not self._owners.admits(record):
+            if not (self._owners.admits(record) and self._observers.admits(record)):
                 continue
             self.board.apply(record.envelope, record.position.offset)
             self.training.apply(record.envelope, record.position.offset)

@@ -84,6 +84,7 @@ class ClusterPart:
             leading.cancel()
         if self._allocating.done():
             await self._allocating
+        writer.epoch = self.allocator.epoch
         await self._cluster.start()
         self._serves = True
 

@@ -59,6 +59,7 @@ class KubernetesPart:
         self._holds_lease = True
         self._allocating = asyncio.create_task(self.allocator.run(), name="allocator")
         await until_one_ends(self._led(), self._allocating, self._cluster.wait_broken())
+        writer.epoch = self.allocator.epoch
         await self._cluster.start()
         self._serves = True
 

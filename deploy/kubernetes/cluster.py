@@ -41,6 +41,7 @@ from deploy.local.settings import LocalSettings
 from deploy.local.view import View
 from events.clock import Clock
 from events.envelope import AnyEnvelope
+from events.fence import is_older
 from events.following import Follower
 from events.log import Batch, EventLog, Query, Start
 from events.names import ModelName, Topic
@@ -143,7 +144,7 @@ class KubernetesCluster:
         for run in (self._publisher.run(), self._nodes.run(), self._ring(), self._teller.run(),
                     self._looking.read_all_metrics()):  # fmt: skip
             self._spawn(run)
-        self._follow((Topic.PHASES,), Start(at="end"), self._take_news)
+        self._follow((Topic.PHASES, Topic.REPLICAS), Start(at="end"), self._take_news)
         self._follow((Topic.MODELS, Topic.GRANTS, Topic.DECISIONS), Start(at="newest_per_key"), self._take_states)
         await self._until_broken(self._caught_up.wait())
         self._spawn(self._objects.run())
@@ -289,6 +290,9 @@ class KubernetesCluster:
         for record in batch.records:
             data = record.envelope.data
             match data:
+                case ReplicasObserved():
+                    if is_older(record.envelope, self._writer.epoch) and data.model in self._view.models:
+                        self._publisher.say_again(ModelName(data.model))
                 case ReplicaDrained():
                     self._reconciler.drained(data.model, data.replica, record.envelope.time)
                 case ReplicaSuspected():

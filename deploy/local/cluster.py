@@ -34,11 +34,13 @@ from deploy.local.training.local import LocalTraining, TrainingStats
 from deploy.local.view import View
 from events.clock import Clock
 from events.envelope import AnyEnvelope
+from events.fence import is_older
 from events.following import Follower
 from events.log import Batch, EventLog, Query, Start
 from events.names import ModelName, Topic
 from events.types.phases import ReplicaDrained, ReplicaSuspected
 from events.types.replicas import CardsObserved, ReplicasObserved, ReplicaState
+from events.types.training import TrainingObserved
 from events.units import Instant, Seconds
 from events.writer import EventWriter
 from runtime.adapters.registry import engine_for
@@ -123,7 +125,7 @@ class LocalCluster:
             self._training.fold(record)
         await self._adopt()
         self._spawn(self._publisher.run())
-        self._follow((Topic.PHASES,), Start(at="end"), self._take_news)
+        self._follow((Topic.PHASES, Topic.REPLICAS), Start(at="end"), self._take_news)
         self._follow((Topic.MODELS, Topic.GRANTS), Start(at="newest_per_key"), self._take_states)
         self._spawn(self._ring())
         self._spawn(self._prune())
@@ -272,7 +274,17 @@ class LocalCluster:
 
     def _take_news(self, batch: Batch) -> None:
         for record in batch.records:
-            self._hear(record.envelope)
+            if is_older(record.envelope, self._writer.epoch):
+                self._say_again(record.envelope.data)
+            else:
+                self._hear(record.envelope)
+
+    def _say_again(self, data: object) -> None:
+        """An adapter that was replaced has told a state over ours."""
+        if isinstance(data, ReplicasObserved) and data.model in self._view.models:
+            self._publisher.say_again(ModelName(data.model))
+        elif isinstance(data, TrainingObserved):
+            self._training.say_again(data.job)
 
     def _hear(self, envelope: AnyEnvelope) -> None:
         data = envelope.data

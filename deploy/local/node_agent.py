@@ -18,6 +18,7 @@ from deploy.local.agent_telling import Teller
 from deploy.local.agent_tending import Tender
 from deploy.local.agent_view import AgentView
 from events.clock import Clock
+from events.fence import Observers
 from events.following import Follower
 from events.log import Batch, EventLog, Start
 from events.names import Topic
@@ -64,6 +65,7 @@ class NodeAgent:
         self._clock = clock
         self.agent = Agent(root, settings.agent, clock)
         self.view = AgentView()
+        self._observers = Observers()
         writer = EventWriter(f"relume/agent/{settings.node}", clock)
         self.teller = Teller(self.agent, self.view, log, writer, settings.node)
         self.prewarmer = Prewarmer(self.agent, self.view, clock, settings.prewarm)
@@ -112,7 +114,7 @@ class NodeAgent:
     def _take(self, batch: Batch) -> None:
         changed = False
         for record in batch.records:
-            changed |= self.view.fold(record.envelope)
+            changed |= self._observers.admits(record) and self.view.fold(record.envelope)
         if changed:
             self.prewarmer.wake()
             self.teller.mark()

@@ -1,4 +1,4 @@
-"""Publishes what is: whole states, newest only, in order; and news, which may be dropped.
+"""Publishes what is: whole states, newest only, in order, under the writer's epoch; and news, which may be dropped.
 
 A model (or training job) that changed is marked; one task takes all marked ones, makes their states *then*, and appends
 them together. So many changes become one record, a slow log delays nobody's processes, and when the log cannot be
@@ -45,6 +45,7 @@ class Publisher(Generic[N]):
         self._marked: dict[N, None] = {}
         self._waiting: dict[N, list[asyncio.Future[None]]] = {}
         self._told: dict[N, object] = {}
+        self._again: set[N] = set()
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -56,6 +57,11 @@ class Publisher(Generic[N]):
         self._marked[name] = None
         self._wake.set()
         self._idle.clear()
+
+    def say_again(self, name: N) -> None:
+        """What another wrote hides this state from who reads the newest values only: write it, though it is told."""
+        self._again.add(name)
+        self.mark(name)
 
     async def record(self, name: N) -> None:
         """Return once its state of now, or a later one, stands in the log: for what may be done only after that."""
@@ -102,14 +108,15 @@ class Publisher(Generic[N]):
     async def _append(self, names: list[N]) -> None:
         envelopes, states = [], {}
         for name in names:
-            made = self._make(name)
+            made, again = self._make(name), name in self._again
+            self._again.discard(name)
             if made is None:
                 self._told.pop(name, None)
                 continue
             state, cause = made
-            if self._told.get(name) != state:
+            if again or self._told.get(name) != state:
                 states[name] = state
-                envelopes.append(self._writer.envelope(state, cause=cause))
+                envelopes.append(self._writer.envelope(state, cause=cause, epoch=self._writer.epoch))
         if envelopes:
             await self._write(envelopes)
             self._told |= states

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from coldstart.core.hold import HoldBudget
 from events.clock import Clock
 from events.envelope import AnyEnvelope
+from events.fence import Observers
 from events.following import Follower
 from events.log import Batch, EventLog, LogClosed, Start
 from events.names import GatewayName, ModelName, Topic
@@ -89,6 +90,8 @@ class DeskCounts:
     commands_failed: int
     polls: int
     polls_unanswered: int
+    refused_states: int
+    """Of replicas, told by a cluster adapter that was replaced."""
 
 
 class Desk:
@@ -125,6 +128,7 @@ class Desk:
         self._news = Newsagent(log, writer)
         beat = GatewayBeat(gateway=settings.gateway, boot=settings.boot)
         self._heart = Heart(log, writer, beat)
+        self._observers = Observers()
         self._follower = Follower(log, clock, STATES, Start("newest_per_key"), self._take_states)
         self._busy = BusyPoller(clock, self._authority.polls, self._engine_running)
 
@@ -253,6 +257,7 @@ class Desk:
             commands_failed=self._failed,
             polls=self._busy.asked,
             polls_unanswered=self._busy.unanswered,
+            refused_states=self._observers.refused,
         )
 
     async def _pulse(self) -> None:
@@ -266,7 +271,8 @@ class Desk:
 
     def _take_states(self, batch: Batch) -> None:
         for record in batch.records:
-            self._apply(record.envelope)
+            if self._observers.admits(record):
+                self._apply(record.envelope)
 
     def _apply(self, envelope: AnyEnvelope) -> None:
         data = envelope.data

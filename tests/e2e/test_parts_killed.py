@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from tests.support.kafka_broker import Broker, free_port
 from tests.support.kafka_logs import LEAKS
-from tests.support.parts import parts_on
+from tests.support.parts import PartProcess, Parts, parts_on
 from tests.support.parts_traffic import WARM, Traffic, pids, warm
 from tests.support.running import simulated
 
@@ -107,6 +109,41 @@ async def test_a_standby_on_another_node_takes_over(broker: Broker, tmp_path: Pa
             while not (after := await pids(parts, gateway)) or after & before:  # noqa: ASYNC110 - elsewhere it happens
                 await asyncio.sleep(0.05)
         assert (await parts.chat(gateway)).status == 200
+
+
+async def test_a_cluster_that_stood_still_goes_on_as_a_zombie(broker: Broker, tmp_path: Path) -> None:
+    """SIGSTOP: the one on another node leads, and starts the model there. SIGCONT: the first drains its own, and all
+    that it tells of them meanwhile is refused; the last word in the log is the one of who leads."""
+    async with parts_on(tmp_path, on(broker)) as parts:
+        gateway, _ = parts.part("gateway"), parts.part("autoscaler")
+        first = parts.part("cluster", "--node-name", "a")
+        await asyncio.gather(*(one.start() for one in parts.all))
+        await parts.ready(first)
+        await warm(parts, first, gateway)
+        before = await pids(parts, gateway)
+        second = parts.part("cluster", "--node-name", "b", name="second")
+        await second.start()
+        os.kill(first.pid, signal.SIGSTOP)
+        await parts.ready(second, within=60)
+        async with asyncio.timeout(60):
+            while not (after := await pids(parts, gateway)) or after & before:  # noqa: ASYNC110 - elsewhere it happens
+                await asyncio.sleep(0.05)
+        os.kill(first.pid, signal.SIGCONT)
+        await first.ended(within=60)
+        assert await pids(parts, gateway) == after
+        assert (await parts.chat(gateway)).status == 200
+        async with asyncio.timeout(30):
+            while (nodes := await told_by(parts, gateway))[-1] != "b":  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.05)
+        assert "a" in nodes[nodes.index("b") :], "it told nothing late"
+
+
+async def told_by(parts: Parts, gateway: PartProcess) -> list[str]:
+    """The node of each state with a replica, in the order of the log. Epochs go up from node to node."""
+    told = [one for one in await parts.events(gateway, "replicas") if one["data"]["replicas"]]
+    pairs = [(one["data"]["replicas"][0]["node"], int(one["epoch"])) for one in told]
+    assert len({node for node, _ in pairs}) == len(set(pairs))
+    return [node for node, _ in pairs]
 
 
 async def test_two_of_three_autoscalers_die_in_a_spike(broker: Broker, tmp_path: Path) -> None:

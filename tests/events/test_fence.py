@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from events.clock import SimulatedClock
-from events.fence import Fence, Owners
+from events.envelope import AnyEnvelope
+from events.fence import Fence, Observers, Owners, is_older
 from events.log import Position, Record
 from events.types.decisions import OwnershipTaken, WishDecided
+from events.types.replicas import ReplicasObserved
 from events.units import Instant
 from events.writer import EventWriter
 
@@ -69,3 +71,35 @@ def test_an_epoch_is_proved_by_what_was_written_under_it() -> None:
     assert owners.refused == 2
     assert not owners.admits(record(WISH, 0, 10, epoch=3)), "told again"
     assert owners.refused == 2
+
+
+def told(model: str, offset: int, epoch: int | None = None) -> Record:
+    envelope = WRITER.envelope(ReplicasObserved(model=model, uid="u", replicas=()), epoch=epoch)
+    return Record(Position("relume.replicas", 0, offset), Instant(1.0), envelope)
+
+
+def test_states_are_fenced_by_their_key() -> None:
+    """An adapter that was replaced is refused about each model that the next one has told of; of others its word, the
+    only one there is, stands. Repetitions are counted once."""
+    observers = Observers()
+    assert observers.admits(told("a", 0)), "no leader has had an adapter yet"
+    assert observers.admits(told("a", 1, epoch=5))
+    assert observers.admits(told("a", 2, epoch=9))
+    assert observers.admits(told("b", 3, epoch=5))
+    assert not observers.admits(told("a", 4, epoch=5))
+    assert not observers.admits(told("a", 5))
+    assert observers.admits(told("a", 6, epoch=9))
+    assert not observers.admits(told("a", 5))
+    assert observers.refused == 2
+    assert observers.admits(record(WISH, 0, 7)), "no state of an adapter"
+
+
+def test_who_is_rightful_knows_what_hides_its_states() -> None:
+    """States of older epochs, or of none; an adapter that has no epoch itself replaces nobody."""
+
+    def state(epoch: int | None) -> AnyEnvelope:
+        return told("a", 0, epoch).envelope
+
+    assert [is_older(state(epoch), 7) for epoch in (None, 6, 7, 8)] == [True, True, False, False]
+    assert not is_older(state(6), None)
+    assert not is_older(WRITER.envelope(WISH, epoch=6), 7)

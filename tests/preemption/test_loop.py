@@ -166,6 +166,26 @@ async def test_only_the_cards_of_its_own_node_count(bench: Bench) -> None:
         assert [one.placement.node for one in (await bench.newest()).replicas] == ["here"]
 
 
+async def test_states_of_a_replaced_adapter_are_refused(bench: Bench) -> None:
+    """It says that nothing of a model runs any more; the one that replaced it knows better."""
+    gone, here = node("gone"), node("here")
+    await bench.say(gone, declared())
+    async with running(bench.allocator):
+        await bench.say(wish(1))
+    settings = AllocatorSettings("second", node="here")
+    second = Allocator(bench.log, bench.clock, EventWriter("relume/second", bench.clock), settings)
+    nothing = ReplicasObserved(model="a", uid="a-1", replicas=())
+    runs = replace(nothing, replicas=(ReplicaStatus(replica="a-r1-0", uid="x", revision=1, state=ReplicaState.READY),))
+    async with running(second):
+        await bench.say(here)
+        await bench.say(runs, epoch=second.epoch)
+        await bench.say(nothing, epoch=second.epoch - 1)
+        assert second.stats.refused_states == 1
+        assert [one.placement.node for one in (await bench.newest()).replicas] != ["here"]
+        await bench.say(nothing, epoch=second.epoch)
+        assert [one.placement.node for one in (await bench.newest()).replicas] == ["here"]
+
+
 async def test_wishes_of_a_deposed_autoscaler_are_refused(bench: Bench) -> None:
     """After ownership was taken, a wish with an older epoch counts for nothing; the newest owner's does."""
     await bench.say(node(), declared())

@@ -61,9 +61,9 @@ class World:
         settings = DeskSettings(gateway=GatewayName("gw"), boot="boot-1")
         return Desk(self.log, self.clock, EventWriter("relume/gateway/gw", self.clock), settings)
 
-    async def append(self, *data: object) -> None:
+    async def append(self, *data: object, epoch: int | None = None) -> None:
         """Write states, and let the desk read them."""
-        await self.log.append([self.writer.envelope(one) for one in data])
+        await self.log.append([self.writer.envelope(one, epoch=epoch) for one in data])
         await settle()
 
     async def declare(self, **spec: object) -> None:

@@ -49,9 +49,8 @@ class Stage:
         self.log: OpenedLog = MemoryEventLog(self.clock) if log is None else log
         self.writer = EventWriter("relume/test", self.clock)
         self.folder: DataFolder = open_folder(folder)
-        self.cluster = LocalCluster(
-            self.log, EventWriter("relume/cluster/local", self.clock), self.clock, self.folder, settings
-        )
+        self.cluster_writer = EventWriter("relume/cluster/local", self.clock)
+        self.cluster = LocalCluster(self.log, self.cluster_writer, self.clock, self.folder, settings)
 
     async def say(self, data: object, epoch: int | None = None) -> AnyEnvelope:
         """Append an event."""

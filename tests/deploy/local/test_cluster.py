@@ -166,6 +166,31 @@ async def test_void_grant_starts_nothing(stage: Stage) -> None:
     assert stage.cluster.stats().starts == 2
 
 
+async def test_states_of_a_replaced_adapter_are_covered(tmp_path: Path) -> None:
+    """One that was replaced and does not know it tells of our model: ours is said again, under our epoch. What a later
+    one tells, we leave."""
+    stage = Stage(tmp_path / "data")
+    epoch = await stage.lead()
+    stage.cluster_writer.epoch = epoch
+    await stage.cluster.start()
+    try:
+        await stage.declare(engine())
+        await stage.grant(0, epoch=epoch)
+        ours = await stage.ready()
+        late = replace(ours, replicas=())
+        await stage.say(late, epoch=epoch - 1)
+        await stage.until(lambda state: state == ours)
+        await stage.say(late, epoch=epoch + 1)
+        await stage.say(replace(late, model="other"))
+        await stage.cluster.stop(Seconds(0.0))
+        records = [record.envelope async for record in stage.log.read(Query(topic=Topic.REPLICAS))]
+        newer = [one.epoch for one in records].index(epoch + 1)
+        assert [one.epoch for one in records[newer - 2 : newer]] == [epoch - 1, epoch]
+        assert ours not in [one.data for one in records[newer:]]
+    finally:
+        await stage.close()
+
+
 async def test_declared_anew(stage: Stage) -> None:
     """A name that is declared anew drains what the old declaration ran, and then starts its own."""
     await stage.declare(engine())

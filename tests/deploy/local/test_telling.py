@@ -46,7 +46,8 @@ class Told:
         self.clock = SimulatedClock()
         self.log = Faulty(self.clock)
         self.numbers = {A: 0, B: 0}
-        self.publisher = Publisher(self.log, EventWriter("relume/test", self.clock), self.clock, self.make)
+        self.writer = EventWriter("relume/test", self.clock)
+        self.publisher = Publisher(self.log, self.writer, self.clock, self.make)
 
     def make(self, name: ModelName) -> tuple[ReplicasObserved, None]:
         return ReplicasObserved(model=name, uid="u", replicas=(), failures=self.numbers[name]), None
@@ -72,6 +73,22 @@ async def test_changes_become_one_record() -> None:
     told.change(A, 4)
     await told.publisher.wait_idle()
     assert len(await told.seen()) == 2
+    running.cancel()
+
+
+async def test_a_state_that_is_hidden_is_said_again() -> None:
+    """Though nothing changed, and under the epoch of the writer; once."""
+    told = Told()
+    told.writer.epoch = 7
+    running = asyncio.create_task(told.publisher.run())
+    told.change(A, 1)
+    await told.publisher.wait_idle()
+    told.publisher.say_again(A)
+    await told.publisher.wait_idle()
+    told.change(A, 1)
+    await told.publisher.wait_idle()
+    records = [record.envelope async for record in told.log.read(Query(topic=Topic.REPLICAS))]
+    assert [(one.data.failures, one.epoch) for one in records] == [(1, 7), (1, 7)]
     running.cancel()
 
 

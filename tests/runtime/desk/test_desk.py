@@ -23,7 +23,7 @@ from runtime.core.policy import Heartbeat
 from runtime.desk.desk import LEASES_A_TURN
 from runtime.ports import Ending, Lease, Outcome, RefusalCode
 from tests.support.desk import Asker, World, declaration, world
-from tests.support.slots import DONE, MODEL, replica
+from tests.support.slots import DONE, MODEL, observed, replica
 
 
 async def test_it_is_ready_when_it_knows_what_is_declared_and_what_runs() -> None:
@@ -192,6 +192,17 @@ async def test_a_held_request_is_refused_at_its_deadline() -> None:
         progress = one.desk.progress("patient")
         assert progress is not None
         assert (progress.phase, progress.ahead) == ("hold", 0)
+
+
+async def test_states_of_a_replaced_adapter_change_nothing() -> None:
+    """Its replicas were ready before the next adapter told its own; what it says after that is refused and counted."""
+    async with world() as one:
+        await one.append(observed(replica(0)), epoch=3)
+        await one.append(observed(replica(1)), epoch=8)
+        await one.append(observed(replica(0), replica(2)), epoch=3)
+        leases = [one.ask(f"r{number}").lease for number in range(5)]
+        assert {lease.replica for lease in leases if lease is not None} == {replica(1).replica}
+        assert one.desk.counts.refused_states == 1
 
 
 async def test_a_refusal_comes_inside_take() -> None:
