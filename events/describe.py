@@ -36,7 +36,10 @@ _ABOUT: Final[dict[Topic, tuple[str, tuple[str, ...]]]] = {
     ),
     Topic.GRANTS: ("What may run, and who leads a pool.", ("model/NAME", "training/NAME", "pool/NAME")),
     Topic.REPLICAS: ("What runs.", ("model/NAME", "training/NAME")),
-    Topic.RECLAIMS: ("Attempts to take cards of training for a shortage.", ("reclaim/ID",)),
+    Topic.RECLAIMS: (
+        "Attempts to take cards of training for a shortage, and what training did with its cards.",
+        ("reclaim/ID", "training/NAME"),
+    ),
     Topic.CARDS: ("What the nodes have.", ("node/NAME",)),
     Topic.CACHES: ("Which weights the nodes have.", ("node/NAME",)),
     Topic.GATEWAYS: ("Which gateways live.", ("gateway/NAME",)),

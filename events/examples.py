@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from events.envelope import AnyEnvelope, Envelope
 from events.keys import default_key, default_subject
+from events.types.accounts import KeptAt, OpenRun, TrainingAccounted
 from events.types.caches import (
     CachedWeights,
     CacheObserved,
@@ -268,6 +269,14 @@ EXAMPLES: Final[tuple[Any, ...]] = (
         ledger=ReclaimLedger(
             gpus=1.0, lost={"save": 6.5, "stop": 0.4}, stages={"plan": 0.01, "ack": 0.2, "save": 8.8}, steps_lost=0
         ),
+    ),
+    TrainingAccounted(
+        job="tune",
+        uid=_UID,
+        run=2,
+        parts={"kept": 5_400_000_000, "restore": 31_000_000, "since_commit": 12_500_000, "drain": 900_000},
+        open=OpenRun(since=1_700_000_000_000, milli=1000, trained=1_699_999_990_000, reports=True),
+        commits=(KeptAt(step=4200, kept=5_400_000_000),),
     ),
     CacheObserved(
         node="node-1",

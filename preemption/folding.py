@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from events.fence import Observers, Owners
 from events.log import Record
+from events.types.accounts import TrainingAccounted
 from events.types.decisions import OwnershipTaken, WishDecided
 from events.types.grants import GrantDecided, LeadershipTaken
 from events.types.metrics import ReplicaMetrics
@@ -20,6 +21,7 @@ from events.types.replicas import CardsObserved, ReplicasObserved
 from events.types.training import TrainingDeclared, TrainingGranted, TrainingObserved
 from preemption.core.allocator import Pool
 from preemption.core.lending.seat import Job
+from preemption.core.reclaim.accounts import Accounts
 from preemption.core.view import AllocatorPolicy, Wish
 from preemption.declared import read_declaration
 from preemption.declared_training import read_training
@@ -72,6 +74,8 @@ class PoolFold:
         """Of our leadership; -1 before it is taken."""
         self.read = False
         """Whether we lead and know all that stood when we began to: from then on our own stands."""
+        self.accounts = Accounts()
+        """What training jobs did with the cards that they held."""
         self._pool = pool
         self._settings = settings
         self._owners = Owners()
@@ -106,11 +110,12 @@ class PoolFold:
                 self._declared_job(record, data)
             case TrainingObserved():
                 self._pool.lender.set_observed(data)
+                self.accounts.see(data, record.appended_at)
             case _:
                 self._fold_writers(record)
 
     def _fold_writers(self, record: Record) -> None:
-        """Who owns and who leads, and what leaders write."""
+        """What leaders write."""
         data = record.envelope.data
         match data:
             case GrantDecided():
@@ -122,6 +127,15 @@ class PoolFold:
             case ReclaimChanged():
                 if self._stands(record, data):
                     self._set_reclaim(record, data)
+            case TrainingAccounted():
+                self._accounted(record, data)
+            case _:
+                self._fold_leaders(record)
+
+    def _fold_leaders(self, record: Record) -> None:
+        """Whose words count."""
+        data = record.envelope.data
+        match data:
             case OwnershipTaken():
                 self._owners.admits(record)
             case LeadershipTaken():
@@ -132,15 +146,25 @@ class PoolFold:
         """Whether what a leader wrote is what stands. Not ours: we know it."""
         if not self.read:
             return True
-        place = record.position
-        late = place.offset > self._read_to.get((place.topic, place.partition), -1)
-        if (record.envelope.epoch or 0) < self.epoch and late:
+        if (record.envelope.epoch or 0) < self.epoch and self._late(record):
             if isinstance(data, ReclaimChanged):
                 self.stats.refused_reclaims += 1
             else:
                 self.stats.refused_grants += 1
             self.hidden[record.envelope.key] = data
         return False
+
+    def _late(self, record: Record) -> bool:
+        """Whether it was written after we had read what stood when we began to lead."""
+        place = record.position
+        return place.offset > self._read_to.get((place.topic, place.partition), -1)
+
+    def _accounted(self, record: Record, event: TrainingAccounted) -> None:
+        """Another leader's account stands until we lead; what a deposed one writes later is said over."""
+        if not self.read:
+            self.accounts.stands(event, record.appended_at)
+        elif (record.envelope.epoch or 0) < self.epoch and self._late(record):
+            self.accounts.again(event.job)
 
     def _set_reclaim(self, record: Record, event: ReclaimChanged) -> None:
         try:
@@ -176,7 +200,9 @@ class PoolFold:
             return
         if event.deleted:  # names come and go: nothing is kept of one that is gone
             self.causes.pop(record.envelope.key, None)
+            self.accounts.leave(event.job)
         else:
+            self.accounts.come(event.job)
             self.causes[record.envelope.key] = record.envelope.id
         job = Job(
             policy=policy, uid=event.uid, revision=event.revision, at=record.appended_at, paused=event.paused,

@@ -11,6 +11,7 @@ from events.envelope import AnyEnvelope
 from events.keys import default_key
 from events.log import EventLog, LogUnavailable, Position
 from events.payload import Unencodable
+from events.types.accounts import TrainingAccounted
 from events.types.grants import GrantDecided
 from events.types.reclaims import ReclaimChanged
 from events.types.training import TrainingGranted
@@ -24,7 +25,7 @@ logger = logging.getLogger(__name__)
 _RETRY_SECONDS: Final = (0.05, 0.2, 1.0, 5.0)
 """Waits between tries to append while the log cannot be written; the last one repeats."""
 
-Written = GrantDecided | TrainingGranted | ReclaimChanged
+Written = GrantDecided | TrainingGranted | ReclaimChanged | TrainingAccounted
 
 
 class Recorder:
@@ -48,6 +49,7 @@ class Recorder:
         grants: list[Written] = [*plan.grants, *plan.lent.grants, *rest]
         await self._write(grants)
         self.grants += len(grants)
+        await self._write(self._fold.accounts.due(self._clock.now()))
 
     async def append(self, events: Sequence[AnyEnvelope]) -> tuple[Position, ...]:
         """Append, again and again while the log cannot be written: the same ids, so never twice."""
@@ -93,7 +95,7 @@ class Recorder:
         return [one for one in ours if one is not None]
 
 
-def _ours(pool: Pool, theirs: Written) -> Written | None:
+def _ours(pool: Pool, theirs: GrantDecided | TrainingGranted | ReclaimChanged) -> Written | None:
     match theirs:
         case GrantDecided():
             return pool.granted(theirs.model)

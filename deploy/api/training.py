@@ -14,7 +14,9 @@ from deploy.api.problem import unknown
 from deploy.api.reclaim_status import explain, reclaim_item
 from deploy.api.shapes import Deleted, Shape
 from deploy.api.training_board import BREATH, TrainingBoard
+from deploy.api.training_status import goodput_of
 from deploy.api.trainingshapes import (
+    Goodput,
     ReclaimExplanation,
     ReclaimItem,
     TrainingItem,
@@ -37,7 +39,9 @@ class Training:
     async def list_training(self, request: web.Request) -> web.Response:
         """All of them, by name (`TrainingList`, written piece by piece, since requests run on the same loop)."""
         queries.check_known(request, ())
-        return _list([_json(item) async for item in self._board.items(self._clock.now())])
+        now = self._clock.now()
+        items = [_json(item) async for item in self._board.items(now)]
+        return _list(items, goodput_of(await self._board.goodput(now)))
 
     async def get_training(self, request: web.Request) -> TrainingItem:
         """One."""
@@ -95,7 +99,7 @@ class Reclaims:
             pieces.append(_json(reclaim_item(one)))
             if count % BREATH == 0:
                 await asyncio.sleep(0)
-        return _list(pieces)
+        return _list(pieces, goodput_of(await self._board.goodput(self._clock.now())))
 
     async def get_reclaim(self, request: web.Request) -> ReclaimItem:
         """One, by its id."""
@@ -120,5 +124,6 @@ def _json(item: Shape) -> bytes:
     return item.model_dump_json(by_alias=True).encode()
 
 
-def _list(pieces: Sequence[bytes]) -> web.Response:
-    return web.Response(body=b'{"items":[' + b",".join(pieces) + b"]}", content_type="application/json")
+def _list(pieces: Sequence[bytes], goodput: Goodput) -> web.Response:
+    body = b'{"items":[' + b",".join(pieces) + b'],"goodput":' + _json(goodput) + b"}"
+    return web.Response(body=body, content_type="application/json")

@@ -17,10 +17,12 @@ from deploy.api.training_status import training_status
 from deploy.api.trainingshapes import TrainingItem
 from events.envelope import AnyEnvelope
 from events.names import member_name
+from events.types.accounts import TrainingAccounted
 from events.types.reclaims import ReclaimChanged
 from events.types.training import RunState, TrainingDeclared, TrainingGranted, TrainingObserved
 from events.units import Instant
 from preemption.core.attempts.states import State
+from preemption.core.reclaim.goodput import Account, Parts, read_account, see, summed
 
 MOST_ENDED: Final = 1000
 """Reclaims that ended and are still shown: the newest. Chosen: some megabytes; the log has all of them."""
@@ -42,6 +44,7 @@ class JobBoard:
     declared: TrainingDeclared | None = None
     granted: TrainingGranted | None = None
     observed: TrainingObserved | None = None
+    accounted: TrainingAccounted | None = None
 
     @property
     def gone(self) -> bool:
@@ -75,6 +78,8 @@ class TrainingBoard:
             entry = self._of(data.job)
             entry.observed = data
             self._forget_if_gone(entry)
+        elif isinstance(data, TrainingAccounted):
+            self._of(data.job).accounted = data
         elif isinstance(data, ReclaimChanged):
             self._reclaim(data)
 
@@ -121,6 +126,17 @@ class TrainingBoard:
                 of_job.lost.update(one.ledger.lost)
         return costs
 
+    async def goodput(self, now: Instant) -> Parts:
+        """What all jobs that are listed did with the cards that they held."""
+        whole: Parts = {}
+        for count, name in enumerate(self.names(), 1):
+            entry = self.entry(name)
+            if entry is not None:
+                whole = summed((whole, parts_of(entry, now)))
+            if count % BREATH == 0:
+                await asyncio.sleep(0)
+        return whole
+
     def members(self, job: str) -> list[str]:
         """The members of a job that were granted or seen, in order; all that are declared before that."""
         entry = self.entry(job)
@@ -149,7 +165,7 @@ class TrainingBoard:
     ) -> TrainingItem:
         facts = JobFacts(
             declared=declared, now=now, granted=entry.granted, observed=entry.observed,
-            costs=costs.get(declared.uid, JobCosts()),
+            costs=costs.get(declared.uid, JobCosts()), parts=parts_of(entry, now),
         )  # fmt: skip
         return TrainingItem(
             metadata=training_metadata(declared), spec=dict(declared.spec), status=training_status(facts)
@@ -166,7 +182,7 @@ class TrainingBoard:
     def _forget_if_gone(self, entry: JobBoard) -> None:
         """Of what is gone only the declaration is kept: the next one of this name goes on from its revision."""
         if entry.gone:
-            entry.granted = entry.observed = None
+            entry.granted = entry.observed = entry.accounted = None
 
     def _reclaim(self, data: ReclaimChanged) -> None:
         if not data.ended:
@@ -177,6 +193,19 @@ class TrainingBoard:
         self._ended[data.id] = data
         while len(self._ended) > self._most_ended:
             del self._ended[min(self._ended, key=lambda name: self._ended[name].since)]
+
+
+def parts_of(entry: JobBoard, now: Instant) -> Parts:
+    """What a job did with the cards that it held: what is on record, and what was seen since."""
+    if entry.declared is None:
+        return {}
+    job, uid = entry.declared.job, entry.declared.uid
+    account = Account(job=job, uid=uid)
+    if entry.accounted is not None and entry.accounted.uid == uid:
+        account = read_account(entry.accounted)
+    if entry.observed is not None and entry.observed.uid == uid:
+        account = see(account, entry.observed, now)
+    return account.parts(now)
 
 
 def training_metadata(declared: TrainingDeclared) -> Metadata:

@@ -18,6 +18,7 @@ from events.types.training import (
 )
 from events.units import Instant
 from preemption.core.attempts.states import State
+from preemption.core.reclaim.goodput import Parts
 from preemption.core.training import TrainingPolicy
 
 YIELDED: Final = frozenset({Ending.SAVED, Ending.TOLD})
@@ -48,6 +49,8 @@ class JobFacts:
     granted: TrainingGranted | None = None
     observed: TrainingObserved | None = None
     costs: JobCosts = field(default_factory=JobCosts)
+    parts: Parts = field(default_factory=dict)
+    """What it did with the cards that it held, up to now."""
 
     @property
     def alive(self) -> bool:

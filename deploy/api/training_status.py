@@ -12,6 +12,7 @@ from typing import Final
 from deploy.api.training_facts import YIELDED, JobFacts
 from deploy.api.trainingshapes import (
     CheckpointShape,
+    Goodput,
     MemberShape,
     NoticeShape,
     TrainingState,
@@ -27,6 +28,7 @@ from events.types.training import (
     TrainingObserved,
 )
 from events.units import format_instant
+from preemption.core.reclaim.goodput import Parts, gpu_seconds, share
 
 Reason = tuple[str, str]
 """One word, and the same for people; both may be empty."""
@@ -60,12 +62,22 @@ def training_status(facts: JobFacts) -> TrainingStatus:
         retry_at=_time(observed.retry_at if observed and observed.failures else None),
         preemptions=facts.costs.preemptions,
         gpu_seconds_lost={cause: round(seconds, 3) for cause, seconds in facts.costs.lost.items()},
+        goodput=goodput_of(facts.parts),
         started_at=_time(observed.started_at if observed else None),
         ended_at=_time(observed.ended_at if observed else None),
         empty_at=_time(observed.empty_at if observed else None),
         ending=facts.ending.value if facts.ending else None,
         log_tail=list(observed.log_tail) if observed else [],
     )
+
+
+def goodput_of(parts: Parts) -> Goodput:
+    """What cards were used for, for people."""
+    ratio = share(parts)
+    return Goodput(
+        ratio=None if ratio is None else round(ratio, 6), held_gpu_seconds=sum(parts.values()) / 1e6,
+        gpu_seconds=gpu_seconds(parts),
+    )  # fmt: skip
 
 
 def _verdict(facts: JobFacts) -> tuple[TrainingState, Reason]:

@@ -21,6 +21,7 @@ from events.types.reclaims import ReclaimChanged
 from events.types.training import CheckpointCommitted, CheckpointFailed
 from events.units import Instant
 from preemption.core.attempts.states import ENDS, Happened, State
+from preemption.core.reclaim.goodput import Part, Parts, share
 
 JOB_LABELS: Final = 1000
 """Jobs with series of their own, the first by name (see `metrics.MODEL_LABELS`); numbers of jobs do not add up."""
@@ -129,7 +130,11 @@ class TrainingFamilies:
         """All of them; whole values that nothing changes any more."""
         now = self._clock.now()
         items = [item async for item in self._board.items(now)]
-        return [*self._jobs(items, now), *self._reclaims(), *self._cost(), *self._checkpoints()]
+        whole = await self._board.goodput(now)
+        return [
+            *self._jobs(items, now), *_goodput(items[:JOB_LABELS], whole), *self._reclaims(), *self._cost(),
+            *self._checkpoints(),
+        ]  # fmt: skip
 
     def _jobs(self, items: Sequence[TrainingItem], now: Instant) -> Iterator[Metric]:
         states = Counter(item.status.state for item in items)
@@ -194,6 +199,17 @@ class TrainingFamilies:
         saves = HistogramMetricFamily("relume_preempt_checkpoint_seconds", "How long committed saves took.")
         saves.add_metric([], self._tallies.save_seconds.cumulative(), self._tallies.save_seconds.sum)
         yield saves
+
+
+def _goodput(items: Sequence[TrainingItem], whole: Parts) -> Iterator[Metric]:
+    yield _gauge("relume_training_gpu_seconds", "GPU-seconds that the listed jobs held, by what they were used for.",
+                 "part", ((part.value, whole.get(part, 0) / 1e6) for part in Part))  # fmt: skip
+    ratio = share(whole)
+    if ratio is not None:
+        yield _gauge_alone("relume_training_goodput_ratio", "The share of those that went into steps which are kept.",
+                           ratio)  # fmt: skip
+    yield _gauge("relume_training_job_goodput_ratio", "The same of one job.", "job",
+                 ((item.metadata.name, item.status.goodput.ratio) for item in items))  # fmt: skip
 
 
 def _gauge(name: str, text: str, label: str, values: Iterable[tuple[str, float | None]]) -> Metric:

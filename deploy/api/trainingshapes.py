@@ -70,6 +70,17 @@ class MemberShape(Shape):
     """Minus the number of the signal that ended it."""
 
 
+class Goodput(Shape):
+    """What became of the GPU-seconds that training held."""
+
+    ratio: float | None
+    """The share that went into steps that are kept: committed, or of a run that goes on. Null when none were held."""
+    held_gpu_seconds: float
+    """All of them: the sum of the parts, exactly."""
+    gpu_seconds: dict[str, float]
+    """By part: kept, going; and lost to restore, since_commit, save, barrier, stop, drain."""
+
+
 class TrainingStatus(Shape):
     """What a training job is doing, and why."""
 
@@ -106,6 +117,8 @@ class TrainingStatus(Shape):
     """How often it gave its GPUs away, of the reclaims that are still shown."""
     gpu_seconds_lost: dict[str, float]
     """What those have cost, by cause: since_commit, save, stop, drain, claim, restore."""
+    goodput: Goodput
+    """What it did with the GPUs that it held, since it was declared."""
     started_at: str | None
     """When the newest run began."""
     ended_at: str | None
@@ -129,6 +142,8 @@ class TrainingList(Shape):
     """Declared training jobs, by name."""
 
     items: list[TrainingItem]
+    goodput: Goodput
+    """Of all of them together."""
 
 
 class ReclaimMetadata(Shape):
@@ -216,6 +231,8 @@ class ReclaimList(Shape):
     """Reclaims, the newest last."""
 
     items: list[ReclaimItem]
+    goodput: Goodput
+    """Of all training jobs that are listed, together: reclaims are a part of what it lacks."""
 
 
 class ReclaimExplanation(Shape):

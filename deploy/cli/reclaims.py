@@ -9,6 +9,7 @@ from deploy.cli.connection import Connection, segment
 from deploy.cli.getting import show_items
 from deploy.cli.options import complete_models, complete_reclaims, complete_training, output, talking
 from deploy.cli.output import show_json
+from deploy.cli.training import say_goodput
 
 
 @click.group("reclaims", cls=LazyGroup, lazy={
@@ -27,8 +28,9 @@ def reclaims() -> None:
 @talking
 def list_reclaims(connection: Connection, job: str | None, model: str | None, limit: int, output: str) -> None:
     """List reclaims, the newest last. SAVED is the step that was saved, LOST what it cost in GPU-seconds so far."""
-    items = connection.get("/v1alpha1/reclaims", {"job": job, "model": model, "limit": limit})["items"]
-    show_items(items, "reclaims", output)
+    answer = connection.get("/v1alpha1/reclaims", {"job": job, "model": model, "limit": limit})
+    show_items(answer["items"], "reclaims", output)
+    say_goodput(answer, output)
 
 
 @command("explain", ("relume reclaims explain r-42", "relume reclaims explain r-42 -o json"))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from deploy.cli.output import age, number
+from deploy.cli.output import UNKNOWN, age, number
 
 Item = Mapping[str, Any]
 Row = Callable[[Item], list[str]]
@@ -81,13 +81,17 @@ def _decision_row(item: Item) -> list[str]:
     return [item["time"], item["model"], str(item["replicas"]), ", ".join(item["reasons"])]
 
 
+def _percent(ratio: float | None) -> str:
+    return UNKNOWN if ratio is None else f"{100 * ratio:.1f}%"
+
+
 def _training_row(item: Item) -> list[str]:
     status = item["status"]
     checkpoint = status["checkpoint"]
     return [
         item["metadata"]["name"], status["state"], f"{status['readyMembers']}/{status['members']}",
         number(status["run"]), number(status["step"]), number(checkpoint["step"] if checkpoint else None),
-        age(checkpoint["at"] if checkpoint else None), status["reason"],
+        age(checkpoint["at"] if checkpoint else None), _percent(status["goodput"]["ratio"]), status["reason"],
     ]  # fmt: skip
 
 
@@ -129,7 +133,7 @@ TABLES: Final[Mapping[str, Table]] = {
     ),
     "decisions": Table(("TIME", "MODEL", "REPLICAS", "REASONS"), _decision_row),
     "training": Table(
-        ("NAME", "STATE", "MEMBERS", "RUN", "STEP", "SAVED", "AGE", "REASON"), _training_row,
+        ("NAME", "STATE", "MEMBERS", "RUN", "STEP", "SAVED", "AGE", "GOODPUT", "REASON"), _training_row,
         ("RESTARTS", "FAILURES", "PREEMPTIONS", "PRIORITY", "REVISION", "GPUS", "MESSAGE"), _training_wide,
         "TrainingJob", single=True,
     ),

@@ -83,8 +83,14 @@ def _say_submitted(items: Sequence[dict[str, Any]], *, dry_run: bool) -> None:
 @output("table", "wide", "json", "yaml")
 @talking
 def list_jobs(connection: Connection, output: str) -> None:
-    """List training jobs. SAVED is the step of the newest checkpoint, AGE how old it is."""
-    show_items(connection.get("/v1alpha1/training")["items"], "training", output)
+    """List training jobs.
+
+    SAVED is the step of the newest checkpoint, AGE how old it is. GOODPUT is the share of the GPU-seconds held that
+    went into steps that are kept; the last line tells that of all jobs together, and what the rest went into.
+    """
+    answer = connection.get("/v1alpha1/training")
+    show_items(answer["items"], "training", output)
+    say_goodput(answer, output)
 
 
 @command("logs", (
@@ -102,6 +108,15 @@ def logs(connection: Connection, name: str, member: str | None, tail: int, *, fo
     members = [member] if member else members_of(connection.get(f"/v1alpha1/training/{segment(name)}"))
     path = f"/v1alpha1/training/{segment(name)}/logs"
     print_streams(connection, {one: Stream(path, {"member": one}) for one in members}, tail, follow=follow)
+
+
+def say_goodput(answer: dict[str, Any], output: str) -> None:
+    """The goodput of all jobs below a table."""
+    from deploy.cli.training_story import goodput  # noqa: PLC0415 - it imports this module
+
+    if output in ("table", "wide"):
+        for line in goodput(answer["goodput"]):
+            say(f"all jobs: {' '.join(line.split())}")
 
 
 def members_of(item: dict[str, Any]) -> list[str]:

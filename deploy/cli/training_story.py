@@ -20,6 +20,12 @@ LOG_LINES: Final = 10
 COMMAND: Final = 100
 """Characters of a command that are shown."""
 
+_PARTS: Final = {
+    "going": "not committed yet", "since_commit": "lost steps", "save": "saving", "barrier": "waiting to save",
+    "stop": "ending", "drain": "waiting for empty GPUs", "restore": "coming back",
+}  # fmt: skip
+"""Where the word is not enough."""
+
 _COLOURS: Final = {
     "Running": "green", "Finished": "green", "Starting": "yellow", "Saving": "yellow", "Parked": "yellow",
     "Pending": "yellow", "Failed": "red", "Cancelled": "red", "Paused": "cyan",
@@ -114,8 +120,17 @@ def _state(status: Mapping[str, Any]) -> list[str]:
         f"{'Started:':<12}{age(status['startedAt']) + ' ago' if status['startedAt'] else 'not yet'}",
         f"{'Steps:':<12}{steps}",
         f"{'Checkpoint:':<12}{_checkpoint(status['checkpoint'])}",
+        *goodput(status["goodput"]),
         *_lost(status["gpuSecondsLost"]),
     ]
+
+
+def goodput(told: Mapping[str, Any]) -> list[str]:
+    """The share of GPU-seconds that went into steps that are kept, and what the rest went into."""
+    if told["ratio"] is None:
+        return []
+    parts = ", ".join(f"{value:.1f} {_PARTS.get(part, part)}" for part, value in told["gpuSeconds"].items())
+    return [f"{'Goodput:':<12}{100 * told['ratio']:.1f} % of {told['heldGpuSeconds']:.1f} GPU-seconds held: {parts}"]
 
 
 def _lost(lost: Mapping[str, float]) -> list[str]:

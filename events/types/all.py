@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from events.kinds import KINDS, Kind
 from events.types import (
+    accounts,
     caches,
     decisions,
     gateways,
@@ -20,8 +21,8 @@ from events.types import (
 )
 
 _MODULES = (
-    caches, decisions, gateways, grants, inference, letters, metrics, models, phases, reclaims, replicas, requests,
-    training,
+    accounts, caches, decisions, gateways, grants, inference, letters, metrics, models, phases, reclaims, replicas,
+    requests, training,
 )  # fmt: skip
 
 BY_NAME: dict[tuple[str, int], Kind] = {(kind.name, kind.version): kind for kind in KINDS.values()}

@@ -13,6 +13,7 @@ from events.clock import SimulatedClock, settle
 from events.envelope import AnyEnvelope
 from events.log import LogUnavailable, Position, Query
 from events.names import Topic
+from events.types.accounts import TrainingAccounted
 from events.types.reclaims import ReclaimChanged
 from events.types.training import (
     CheckpointStatus,
@@ -228,3 +229,32 @@ async def test_a_pool_without_training_writes_nothing_of_it(bench: TrainingBench
         await settle()
         assert bench.allocator.pool.has_lender is False
         assert await bench.reclaims() == []
+
+
+async def test_what_jobs_did_with_their_cards_outlives_the_leader(bench: TrainingBench) -> None:
+    """Each stage of a run is on record; the next leader goes on from there, and says its own again when a deposed one
+    writes over it."""
+    await bench.say(node(gpus=1), declared(), job())
+    async with running(bench.allocator):
+        await bench.see(resumed_step=0, step=0, step_at=bench.clock.now())
+        began = bench.clock.now()
+        await bench.clock.advance(10)
+        old = bench.allocator.epoch
+    second = bench.new_allocator("second")
+    async with running(second):
+        await settle()
+        now = bench.clock.now()
+        saved = CheckpointStatus(step=7, at=now, manifest="m7", verified=True)
+        await bench.see(
+            started_at=began, resumed_step=0, step=7, checkpoint=saved, state=RunState.ENDED, ended_at=now,
+            empty_at=now, ending=Ending.SAVED,
+        )  # fmt: skip
+        await settle()
+        first, *_, last = await bench.all_of(TrainingAccounted)
+        assert first.run == last.run == 1
+        assert (first.open is not None, last.open is None, last.parts) == (True, True, {"kept": 10_000_000})
+        await bench.say(first, epoch=old)
+        await settle()
+        assert (await bench.all_of(TrainingAccounted))[-1].parts["kept"] == 10_000_000
+    accounts = [one for one in await bench.written() if isinstance(one.data, TrainingAccounted)]
+    assert {one.key for one in accounts} == {"training/tune"}

@@ -100,8 +100,10 @@ async def test_a_job_is_listed_with_its_status(admin: Admin) -> None:
     await admin.say(granted(uid=uid), observed(uid=uid))
     _, body = await get(admin, "/v1alpha1/training")
     _, item = await get(admin, JOB)
-    assert body == {"items": [item]}
     status = item["status"]
+    assert body["items"][0] | {"status": status} == item
+    assert body["goodput"]["heldGpuSeconds"] == pytest.approx(status["goodput"]["heldGpuSeconds"], rel=1e-3)
+    assert sum(status["goodput"]["gpuSeconds"].values()) == pytest.approx(status["goodput"]["heldGpuSeconds"], rel=1e-9)
     assert (status["state"], status["run"], status["step"], status["checkpoint"]["step"]) == ("Running", 1, 120, 100)
 
 
@@ -210,6 +212,8 @@ async def test_metrics_count_each_thing_once(admin: Admin) -> None:
         'relume_preempt_checkpoints_total{outcome="failed"} 1.0',
         "relume_preempt_resume_seconds_count 1.0",
         "relume_preempt_resume_seconds_sum 87.0",
+        'relume_training_gpu_seconds{part="kept"} 9.5',
+        'relume_training_gpu_seconds{part="barrier"} 0.0',
         "relume_preempt_thrash_total 0.0",
         "relume_preempt_claims_expired_total 0.0",
         "relume_preempt_checkpoint_bytes_total 2048.0",

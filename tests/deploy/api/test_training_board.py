@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from deploy.api.training_board import TrainingBoard
 from events.clock import SimulatedClock
+from events.types.accounts import OpenRun, TrainingAccounted
 from events.types.training import Ending
 from events.units import Instant
 from events.writer import EventWriter
@@ -81,3 +82,25 @@ def test_preemptions_are_counted_by_uid() -> None:
     assert item is not None
     assert item.status.preemptions == 3
     assert item.status.gpu_seconds_lost == {"save": 5.5, "drain": 2.0, "restore": 10.0}
+
+
+async def test_goodput_is_what_is_on_record_and_what_was_seen_since() -> None:
+    """Of earlier runs only the record tells; the newest run is added to it. Of another job of the name nothing counts,
+    and with the job its account is forgotten."""
+    record = TrainingAccounted(
+        job="tune", uid="u", run=1, parts={"kept": 40_000_000, "save": 2_000_000, "word of another release": 1},
+        open=OpenRun(since=round(1000 * (AT + 10)), milli=1000, trained=1, reports=True),
+    )  # fmt: skip
+    made = board(declared(), granted(), record, observed())
+    item = made.item("tune", NOW)
+    assert item is not None
+    assert item.status.goodput.gpu_seconds == {"kept": 40.0, "going": 90.0, "save": 2.0}
+    assert item.status.goodput.held_gpu_seconds == 132.0
+    assert item.status.goodput.ratio == round(130 / 132, 6)
+    assert sum((await made.goodput(NOW)).values()) == 132_000_000
+    fresh = board(declared(uid="v"), record).item("tune", NOW)
+    assert fresh is not None
+    assert (fresh.status.goodput.ratio, fresh.status.goodput.held_gpu_seconds) == (None, 0.0)
+    made.apply(WRITER.envelope(declared(deleted=True)), 8)
+    made.apply(WRITER.envelope(ended(Ending.SAVED)), 9)
+    assert await made.goodput(NOW) == {}

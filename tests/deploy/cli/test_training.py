@@ -95,10 +95,13 @@ def test_ls_and_get_show_the_same_table(live: LiveAdmin, relume: Relume) -> None
     running(live)
     ran = relume("train", "ls", live=live)
     headers, row = ran.out.splitlines()
-    assert headers.split() == ["NAME", "STATE", "MEMBERS", "RUN", "STEP", "SAVED", "AGE", "REASON"]
+    assert headers.split() == ["NAME", "STATE", "MEMBERS", "RUN", "STEP", "SAVED", "AGE", "GOODPUT", "REASON"]
     assert row.split()[:6] == ["tune", "Running", "1/1", "1", "120", "100"]
+    assert row.split()[7].endswith("%")
+    assert ran.err.startswith("all jobs: Goodput: ")
+    assert "Goodput:" in relume("train", "describe", "tune", live=live).out
     wide = relume("get", "training", "-o", "wide", live=live).out.splitlines()
-    assert wide[0].split()[8:] == ["RESTARTS", "FAILURES", "PREEMPTIONS", "PRIORITY", "REVISION", "GPUS", "MESSAGE"]
+    assert wide[0].split()[9:] == ["RESTARTS", "FAILURES", "PREEMPTIONS", "PRIORITY", "REVISION", "GPUS", "MESSAGE"]
     assert "gpu-0" in wide[1]
     body = json.loads(relume("get", "training", "tune", "-o", "json", live=live).out)
     assert body["items"][0]["status"]["checkpoint"]["step"] == 100
