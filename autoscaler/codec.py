@@ -1,4 +1,4 @@
-"""Snapshots, memories and policies as JSON and back: what a wish carries, so that it can be taken again."""
+"""Snapshots, memories, policies and decisions as JSON and back: what a wish carries, so that it can be taken again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final, TypeVar, cast
 
 from pydantic import JsonValue, TypeAdapter
 
-from autoscaler.core.model import Memory, Snapshot
+from autoscaler.core.model import Decision, Memory, Snapshot
 from autoscaler.core.policy import ScalingPolicy
 
 T = TypeVar("T")
@@ -14,6 +14,7 @@ T = TypeVar("T")
 _SNAPSHOT: Final = TypeAdapter(Snapshot)
 _MEMORY: Final = TypeAdapter(Memory)
 _POLICY: Final = TypeAdapter(ScalingPolicy)
+_DECISION: Final = TypeAdapter(Decision)
 
 
 def snapshot_json(snapshot: Snapshot) -> dict[str, JsonValue]:
@@ -44,6 +45,16 @@ def policy_json(policy: ScalingPolicy) -> dict[str, JsonValue]:
 def read_policy(raw: dict[str, JsonValue]) -> ScalingPolicy:
     """ValueError when `raw` is no policy."""
     return _POLICY.validate_python(raw)
+
+
+def decision_json(decision: Decision) -> dict[str, JsonValue]:
+    """A decision, every field."""
+    return _dump(_DECISION, decision)
+
+
+def read_decision(raw: dict[str, JsonValue]) -> Decision:
+    """ValueError when `raw` is no decision."""
+    return _DECISION.validate_python(raw)
 
 
 def _dump(adapter: TypeAdapter[T], value: T) -> dict[str, JsonValue]:

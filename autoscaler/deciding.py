@@ -8,13 +8,16 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final
 
+from autoscaler.asking import answered as with_answer
+from autoscaler.asking import question_of
 from autoscaler.core.agenda import Agenda
 from autoscaler.core.decide import decide, hold
 from autoscaler.core.model import Decision, Policy, Reason, Snapshot, in_order
 from autoscaler.core.policy import ScalingPolicy
 from autoscaler.core.view import Declared, ModelView
 from autoscaler.estate import Estate, Tenure
-from autoscaler.own import own_policy
+from autoscaler.own import OwnPolicyFailed, own_policy
+from autoscaler.ports import OwnPolicies
 from autoscaler.settings import AutoscalerSettings
 from events.log import Position
 from events.units import Instant
@@ -33,6 +36,14 @@ GRAIN: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Where own policies are asked, and who is to be woken once there is an answer."""
+
+    policies: OwnPolicies
+    wake: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
 class Taken:
     """A decision that is still to be recorded, with what it was taken from."""
 
@@ -43,12 +54,24 @@ class Taken:
     decision: Decision
 
 
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """The answer of a model's own policy, with what it was asked for."""
+
+    tenure: Tenure
+    view: ModelView
+    declared: Declared
+    snapshot: Snapshot
+    answer: Decision | OwnPolicyFailed
+
+
 class Decider:
-    """Decides the models of the estate, one at a time. `own` finds the policies that are not relume's own by name."""
+    """Decides the models of the estate, one at a time. `own` finds the policies that are not relume's own by name; with
+    `elsewhere` they are asked there instead, and `answers` has what came of it, once `elsewhere` has called."""
 
     def __init__(
         self, estate: Estate, agenda: Agenda, settings: AutoscalerSettings,
-        own: Callable[[str], Policy | None] = own_policy,
+        own: Callable[[str], Policy | None] = own_policy, elsewhere: Elsewhere | None = None,
     ) -> None:  # fmt: skip
         self._estate = estate
         self._agenda = agenda
@@ -56,6 +79,8 @@ class Decider:
         self.decided = self.policy_failures = 0
         self._own = _OwnPolicies()
         self._find_own = own
+        self._elsewhere = elsewhere
+        self._answers: list[_Answered] = []
 
     def decide(self, model: str, now: Instant) -> Taken | None:
         """Decide one model. Returns what must be recorded before it counts."""
@@ -69,16 +94,67 @@ class Decider:
         snapshot = view.snapshot(now, tenure.fold.world)
         if view.declared is None or snapshot is None:
             return None
+        if self._elsewhere is not None and ":" in view.declared.policy.name and self._ask(tenure, view, snapshot):
+            return None
         decision = self._decision(snapshot, view.declared.policy, now)
+        return self._settle(Taken(tenure, view, view.declared, snapshot, decision), now)
+
+    @property
+    def answered(self) -> bool:
+        """Whether there are answers."""
+        return bool(self._answers)
+
+    def answers(self, now: Instant) -> list[Taken]:
+        """What own policies have answered since: what must be recorded of it."""
+        answers, self._answers = self._answers, []
+        return [taken for one in answers if (taken := self._answered(one, now)) is not None]
+
+    def _ask(self, tenure: Tenure, view: ModelView, snapshot: Snapshot) -> bool:
+        """Have the model's own policy asked elsewhere; nothing else is decided of it meanwhile. False: no need."""
+        declared = view.declared
+        assert declared is not None
+        if self._own.replaced(snapshot, declared.policy) or self._elsewhere is None:
+            return False
+        question = question_of(snapshot, declared.policy, Instant(snapshot.taken_at))
+        if question is None:
+            return False
+        view.recording, wake = True, self._elsewhere.wake
+
+        def told(answer: Decision | OwnPolicyFailed) -> None:
+            self._answers.append(_Answered(tenure, view, declared, snapshot, answer))
+            wake()
+
+        self._elsewhere.policies.ask(question, told)
+        return True
+
+    def _answered(self, one: _Answered, now: Instant) -> Taken | None:
+        """The decision that the answer makes, unless it is for another model or declaration by now."""
+        view = one.view
+        if one.tenure.fold.models.get(view.model) is not view or one.tenure.lost.is_set():
+            return None
+        view.recording = False
+        if view.declared is not one.declared:
+            view.dirty = False
+            self._agenda.urgent(view.model)
+            return None
+        decision = self._decision(one.snapshot, one.declared.policy, Instant(one.snapshot.taken_at), one.answer)
+        taken = self._settle(Taken(one.tenure, view, one.declared, one.snapshot, decision), now)
+        if taken is None and view.dirty:
+            view.dirty = False
+            self._agenda.urgent(view.model)
+        return taken
+
+    def _settle(self, taken: Taken, now: Instant) -> Taken | None:
+        """What was decided stands, or must be recorded first: that is returned."""
+        view, decision = taken.view, taken.decision
         self.decided += 1
-        taken = Taken(tenure, view, view.declared, snapshot, decision)
         record_at = view.record_at(decision, now, self._settings.reasons_every)
         if record_at == now:
             view.recording = True  # decided again only when this is on record
             return taken
         self._stand(taken, now)
         if record_at is not None:
-            self._agenda.at(model, record_at)
+            self._agenda.at(view.model, record_at)
         return None
 
     def on_record(self, one: Taken, position: Position, now: Instant) -> None:
@@ -104,12 +180,18 @@ class Decider:
             view.recording, view.dirty, view.unsure = False, False, True
             self._agenda.urgent(view.model)
 
-    def _decision(self, snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> Decision:
+    def _decision(
+        self, snapshot: Snapshot, policy: ScalingPolicy, now: Instant, answer: Decision | OwnPolicyFailed | None = None
+    ) -> Decision:
+        """`answer`: what the model's own policy said, where it was asked elsewhere."""
         if self._own.replaced(snapshot, policy):
             decision = decide(snapshot, replace(policy, name="relume", options=None), now)
             return replace(decision, reasons=in_order({*decision.reasons, Reason.POLICY_REPLACED}))
         try:
-            decision = decide(snapshot, policy, now, self._find_own(policy.name))
+            if answer is None:
+                decision = decide(snapshot, policy, now, self._find_own(policy.name))
+            else:
+                decision = with_answer(snapshot, policy, now, answer)
         except Exception:  # a policy's bug must not stop the loop for the other models
             self.policy_failures += 1
             self._own.failed(snapshot, policy)

@@ -19,10 +19,11 @@ from autoscaler.core.agenda import Agenda
 from autoscaler.core.model import Decision, Snapshot
 from autoscaler.core.policy import ScalingPolicy
 from autoscaler.core.view import Wish
-from autoscaler.deciding import Decider
+from autoscaler.deciding import Decider, Elsewhere
 from autoscaler.estate import Estate
 from autoscaler.observing import Observer
 from autoscaler.owning import Means, Owning
+from autoscaler.ports import OwnPolicies
 from autoscaler.recording import Recorder
 from autoscaler.settings import AutoscalerSettings
 from autoscaler.waiting import Pauses, Waker
@@ -69,10 +70,14 @@ class Autoscaler:
     """Owns the wishes of the models of its partitions: those that the group of all autoscalers on this log gives it.
 
     On a log of one process it is all of them. Give `writer` its own source, and `settings.owner` a name that no other
-    process has, nor this one after a restart. `start`, `wait`, `close`.
+    process has, nor this one after a restart. `policies`: where models' own policies are asked; None: in this process,
+    which one that does not return then stops. `start`, `wait`, `close`.
     """
 
-    def __init__(self, log: EventLog, clock: Clock, writer: EventWriter, settings: AutoscalerSettings) -> None:
+    def __init__(
+        self, log: EventLog, clock: Clock, writer: EventWriter, settings: AutoscalerSettings,
+        policies: OwnPolicies | None = None,
+    ) -> None:  # fmt: skip
         self._clock = clock
         self._settings = settings
         self._pauses = Pauses(clock, settings)
@@ -82,7 +87,9 @@ class Autoscaler:
         means = Means(log, clock, writer, settings, self._pauses)
         self._observer = Observer(means, self._estate, self._waker, self._decide_edges)
         self._owning = Owning(means, self._estate, self._observer.topics, self._observer.gateways_read)
-        self._decider = Decider(self._estate, self._agenda, settings)
+        self._policies = policies
+        elsewhere = None if policies is None else Elsewhere(policies, self._waker.wake)
+        self._decider = Decider(self._estate, self._agenda, settings, elsewhere=elsewhere)
         self._recorder = Recorder(log, clock, writer, self._pauses, self._waker)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -124,6 +131,8 @@ class Autoscaler:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._policies is not None:
+            await self._policies.close()
 
     async def wait(self) -> None:
         """Return when the log was closed; raise what a task of this autoscaler has failed of."""
@@ -211,10 +220,17 @@ class Autoscaler:
                 raise self._recorder.failure
             self._observer.fold_some()
             await self._decide_edges()
+            answers = self._decider.answers(self._clock.now())
+            if answers:
+                await self._recorder.record(answers, self._decider)
             if self._recorder.ordinary:
                 await self._decide_all(self._agenda.take(self._clock.now(), DECIDE_SLICE))
             next_at = self._next_at()
-            if self._observer.waiting or (next_at is not None and next_at <= self._clock.now()):
+            if (
+                self._observer.waiting
+                or self._decider.answered
+                or (next_at is not None and next_at <= self._clock.now())
+            ):
                 await asyncio.sleep(0)
             else:
                 await self._waker.rest(next_at)

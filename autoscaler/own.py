@@ -2,13 +2,15 @@
 
     def decide(snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> int | Decision
 
-It runs in this process with all its rights, so whoever may declare a model may run code, as with a command engine. What
-it raises or answers wrongly is `OwnPolicyFailed`; what it does not return from cannot be stopped (docs/flaws.md).
+It runs with all the rights of relume, so whoever may declare a model may run code, as with a command engine. What it
+raises or answers wrongly is `OwnPolicyFailed`. A running autoscaler asks it in another process, with bounds
+(`autoscaler.adapters.own_process`); replays and simulations call it in place.
 """
 
 from __future__ import annotations
 
 import importlib
+import reprlib
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -64,7 +66,9 @@ def _checked(path: str, function: Callable[[Snapshot, ScalingPolicy, Instant], o
         else:
             number, answer = answer, None
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= MAX_REPLICAS:
-            raise OwnPolicyFailed(f"{path} answered {number!r}; it must be a whole number from 0 to {MAX_REPLICAS}")
+            raise OwnPolicyFailed(
+                f"{path} answered {reprlib.repr(number)}; it must be a whole number from 0 to {MAX_REPLICAS}"
+            )
         if answer is not None:
             return answer
         memory = replace(snapshot.memory, last_busy_at=snapshot.demand.last_active_at)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
+from autoscaler.asking import Question
 from autoscaler.core.lag import Look
+from autoscaler.core.model import Decision
 from autoscaler.core.policy import LagPolicy, QueryPolicy
 from autoscaler.core.query import Answer
+from autoscaler.own import OwnPolicyFailed
 
 
 class Unmeasured(Exception):
@@ -39,3 +43,13 @@ class QueryReader(Protocol):
 
     def close(self) -> None:
         """Give up what is under way; waits for nothing."""
+
+
+class OwnPolicies(Protocol):
+    """Asks models' own policies where they can harm nobody."""
+
+    def ask(self, question: Question, answered: Callable[[Decision | OwnPolicyFailed], None]) -> None:
+        """Have it asked; `answered` is called once, on the loop, within a bound of the adapter's own."""
+
+    async def close(self) -> None:
+        """Give up what stands: nothing is answered any more."""

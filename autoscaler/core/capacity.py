@@ -212,8 +212,8 @@ def _limited(known: Capacity, evidence: Evidence, policy: ScalingPolicy) -> Capa
     if rests and _fine(mine, known.objectives) and upto >= FEWER * FEWER * known.limit:
         higher = next((step for step in STEPS if step > known.limit), STEPS[-1])
         kept = tuple(one for one in known.levels if one.upto < higher)
-        limit = None if higher >= policy.slots else higher
-        return replace(known, limit=limit, limited_at=at, levels=kept, tokens=_tokens(kept, higher))
+        none = higher >= policy.slots
+        return replace(known, limit=None if none else higher, limited_at=at, levels=kept, tokens=_tokens(kept, higher))
     return replace(known, tokens=_tokens(known.levels, known.limit))
 
 

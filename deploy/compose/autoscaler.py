@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from autoscaler.adapters.own_process import OwnProcess
 from autoscaler.gauges import Readers
 from autoscaler.loop import Autoscaler
 from autoscaler.measuring import Measuring
@@ -29,7 +30,7 @@ class AutoscalerPart:
 
     def __init__(self, log: EventLog, clock: Clock, owner: str, readers: Readers) -> None:
         writer = EventWriter(f"relume/autoscaler/{owner}", clock)
-        self.autoscaler = Autoscaler(log, clock, writer, AutoscalerSettings(owner=owner))
+        self.autoscaler = Autoscaler(log, clock, writer, AutoscalerSettings(owner=owner), OwnProcess())
         teller = EventWriter(f"relume/signals/{owner}", clock)
         self._measuring = Measuring(self.autoscaler.signalled, readers, log.offer, clock, teller)
         self._measures: asyncio.Task[None] | None = None

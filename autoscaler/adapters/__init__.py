@@ -1,0 +1,1 @@
+"""What touches the world on the autoscaler's behalf. Imported by deploy and tests only."""
