@@ -63,7 +63,12 @@ class CheckpointGuard:
         self._ranks = ranks or Ranks.from_environment()
         self._channels = from_environment()
         self._at: Position = (0, 0)
-        self._reporter = Reporter(self._channels.report_file if self._ranks.leads else None)
+        speaks = self._ranks.leads
+        self._reporter = Reporter(
+            self._channels.report_file if speaks else None,
+            self._channels.termination_log,
+            keeps=speaks and self._channels.http is not None,
+        )
         self._store = Store(Path(folder), self._settings.keep)
         self._saver = Saver(self._store, self._ranks, self._settings, save)
         self._sealing: Sealing | None = None
@@ -74,7 +79,8 @@ class CheckpointGuard:
         self._signals = SignalChannel(self._channels.signals, self._on_signal)
         self._http: HttpChannel | None = None
         if self._channels.http is not None and self._ranks.leads:
-            self._http = HttpChannel(self._channels.http, self._channels.http_token, self._watcher.hear)
+            http, token = self._channels.http, self._channels.http_token
+            self._http = HttpChannel(http, token, self._watcher.hear, self._reporter.since)
         self._reporter.say("started", ranks=self._ranks.world, pid=os.getpid(), folder=str(folder))
         self._watcher.start()
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from preemption.trainer.channels.signals import named
+from preemption.trainer.report import TERMINATION_LOG
 
 EX_TEMPFAIL = 75
 """Exit code "not finished, start me again" (sysexits.h). 0 would look finished, 143 like any death by SIGTERM."""
@@ -27,6 +28,8 @@ class Channels:
     http: tuple[str, int] | None = None
     http_token: str | None = None
     report_file: Path | None = None
+    termination_log: Path = TERMINATION_LOG
+    """Where the last word goes too, if that file is there."""
 
 
 def from_environment(environment: Mapping[str, str] | None = None) -> Channels:
@@ -40,6 +43,7 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Channels:
         http=_address(env.get("RELUME_NOTICE_LISTEN", "")),
         http_token=env.get("RELUME_NOTICE_TOKEN"),
         report_file=_path(env, "RELUME_REPORT_FILE"),
+        termination_log=_path(env, "RELUME_TERMINATION_LOG") or TERMINATION_LOG,
     )
 
 

@@ -1,4 +1,8 @@
-"""Notices over HTTP: ``POST /notice``. 200 heard, 400 no notice, 401 wrong token, 409 of a dead controller."""
+"""Notices over HTTP: ``POST /notice``. 200 heard, 400 no notice, 401 wrong token, 409 of a dead controller.
+
+``GET /reports?after=N`` gives the reports after the first N, a line each, and in `Relume-Reports` how many there were
+so far: so nothing needs rights in the cluster, nor a folder that both sides see.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,10 @@ from typing import Callable
 from preemption.trainer.notice import MOST_BYTES, BadNotice, Heard, Notice, decode
 
 Hear = Callable[[Notice], Heard]
+Since = Callable[[int], "tuple[bytes, int]"]
+"""The reports after so many, and how many there were."""
+
+SAID = "Relume-Reports"
 
 SLOWEST_CLIENT = 10.0
 """Seconds that a client has for its request."""
@@ -18,12 +26,13 @@ SLOWEST_CLIENT = 10.0
 class HttpChannel:
     """A small server on its own thread."""
 
-    def __init__(self, address: tuple[str, int], token: str | None, hear: Hear) -> None:
+    def __init__(self, address: tuple[str, int], token: str | None, hear: Hear, since: Since | None = None) -> None:
         class Handler(_Handler):
             pass
 
         Handler.token = token
         Handler.hear = staticmethod(hear)
+        Handler.since = None if since is None else staticmethod(since)
         self._server = ThreadingHTTPServer(address, Handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, name="relume-notices", daemon=True)
@@ -44,15 +53,23 @@ class HttpChannel:
 class _Handler(BaseHTTPRequestHandler):
     token: str | None = None
     hear: Hear
+    since: Since | None = None
     timeout = SLOWEST_CLIENT
+
+    def do_GET(self) -> None:
+        path, _, query = self.path.partition("?")
+        if path != "/reports" or self.since is None:
+            self._answer(404, "get /reports")
+        elif self._may():
+            name, _, after = query.partition("=")
+            lines, said = self.since(int(after) if name == "after" and after.isdigit() else 0)
+            self._send(200, lines, {"Content-Type": "application/jsonl", SAID: str(said)})
 
     def do_POST(self) -> None:
         if self.path != "/notice":
             self._answer(404, "post to /notice")
             return
-        offered = self.headers.get("Authorization", "")
-        if self.token is not None and not hmac.compare_digest(offered.encode(), f"Bearer {self.token}".encode()):
-            self._answer(401, "wrong or no bearer token")
+        if not self._may():
             return
         length = self.headers.get("Content-Length", "")
         if not length.isdigit() or int(length) > MOST_BYTES:
@@ -65,10 +82,20 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self._answer(409 if heard is Heard.STALE else 200, heard.value)
 
+    def _may(self) -> bool:
+        offered = self.headers.get("Authorization", "")
+        if self.token is None or hmac.compare_digest(offered.encode(), f"Bearer {self.token}".encode()):
+            return True
+        self._answer(401, "wrong or no bearer token")
+        return False
+
     def _answer(self, status: int, text: str) -> None:
-        body = (text + "\n").encode()
+        self._send(status, (text + "\n").encode(), {"Content-Type": "text/plain; charset=utf-8"})
+
+    def _send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        for name, value in headers.items():
+            self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
