@@ -31,7 +31,7 @@ from deploy.local.training.lives import Hands
 from deploy.local.training.notifying import HttpPoster
 from deploy.local.training.run import Run
 from deploy.local.training.starting import Counts, Shape, TrainingTools
-from deploy.local.training.story import Story
+from deploy.local.training.story import story_of
 from deploy.local.training.view import JobView, TrainingView
 from deploy.local.usage import measure_trees
 from events.clock import Clock
@@ -144,7 +144,7 @@ class LocalTraining:
         if not isinstance(policy, TrainingPolicy):  # not known, or not to be read, any more: by the defaults then
             policy = TrainingPolicy(job=job, command=("unknown",))
         shape = Shape(policy, observed.uid, observed.revision, observed.run, tuple(one.grant for one in found.members))
-        run = Run(self._tools, shape, _story(observed), self._changed)
+        run = Run(self._tools, shape, story_of(observed), self._changed)
         pressed = self._pressed(job, observed)
         for member in found.members:
             member.sent |= signals_of(pressed)
@@ -266,12 +266,3 @@ class LocalTraining:
             dropped_news=self._publisher.dropped_news, failed_appends=self._publisher.failed_appends,
             adopted=self._adopted,
         )  # fmt: skip
-
-
-def _story(observed: TrainingObserved) -> Story:
-    """As far as it was told. The reports are read again from the beginning, which changes nothing that stands."""
-    return Story(
-        began_at=Instant(observed.started_at or 0.0), reports=observed.reports, step=observed.step,
-        step_at=None if observed.step_at is None else Instant(observed.step_at), resumed_step=observed.resumed_step,
-        restore_bad=observed.restore_bad, checkpoint=observed.checkpoint, notice=observed.notice,
-    )  # fmt: skip

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from deploy.local.training.report import Report
-from events.types.training import CheckpointStatus, NoticeStatus
+from events.types.training import CheckpointStatus, NoticeStatus, TrainingObserved
 from events.units import Instant
 
 SIGNALLED: Final = "signal-"
@@ -69,6 +69,15 @@ class SaveFailed:
 
 
 Claim = Saved | SaveFailed
+
+
+def story_of(observed: TrainingObserved) -> Story:
+    """As far as it was told. The reports are read again from the beginning, which changes nothing that stands."""
+    return Story(
+        began_at=Instant(observed.started_at or 0.0), reports=observed.reports, step=observed.step,
+        step_at=None if observed.step_at is None else Instant(observed.step_at), resumed_step=observed.resumed_step,
+        restore_bad=observed.restore_bad, checkpoint=observed.checkpoint, notice=observed.notice,
+    )  # fmt: skip
 
 
 def notified(story: Story, notice: str) -> Story:
