@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 
+from typing import Final
+
 from pydantic import ValidationError
 
 from events.types.training import TrainingDeclared
 from preemption.core.training import TrainingPolicy
 from preemption.training_spec import TrainingSpec
+
+ANOTHERS: Final = frozenset({"pod"})
+"""Parts of the spec that are another package's: how members look on Kubernetes, which changes nothing that is here."""
 
 
 def read_training(event: TrainingDeclared) -> TrainingPolicy:
@@ -18,7 +23,8 @@ def read_training(event: TrainingDeclared) -> TrainingPolicy:
     job, so the job is left as it is until somebody can read it.
     """
     try:
-        spec = TrainingSpec.model_validate_json(json.dumps(event.spec))
+        ours = {name: value for name, value in event.spec.items() if name not in ANOTHERS}
+        spec = TrainingSpec.model_validate_json(json.dumps(ours))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in ("spec", *first["loc"]))

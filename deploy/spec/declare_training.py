@@ -18,7 +18,7 @@ from deploy.spec.kinds import Document
 from deploy.spec.training import TrainingJob
 from events.types.training import TrainingDeclared
 
-REVISED_BY: Final = ("command", "environment", "folder", "resources", "members")
+REVISED_BY: Final = ("command", "environment", "folder", "resources", "members", "pod")
 """The parts of the spec that the processes of a run are made of: the next run has them."""
 
 

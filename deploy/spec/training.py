@@ -8,9 +8,17 @@ from pydantic import ValidationError, model_validator
 from pydantic_core import InitErrorDetails
 
 from deploy.spec.document import MetadataSpec, broken_rule
+from deploy.spec.pod import PodSpec
 from events.spec import Spec
 from preemption.core.training import Channel, CheckpointPolicy, TrainingPolicy
 from preemption.training_spec import TrainingSpec
+
+
+class TrainingJobSpec(TrainingSpec):
+    """What the job runs, how it shares GPUs, and how its members look on Kubernetes."""
+
+    pod: PodSpec | None = None
+    """On Kubernetes: how a member becomes a pod; `port` is where its SDK takes notices. Not read elsewhere."""
 
 
 class TrainingJob(Spec):
@@ -22,7 +30,7 @@ class TrainingJob(Spec):
     """What is declared."""
     metadata: MetadataSpec
     """Who the job is. Jobs and models may have the same names."""
-    spec: TrainingSpec
+    spec: TrainingJobSpec
     """What it runs, and how it shares GPUs."""
 
     @model_validator(mode="after")

@@ -61,3 +61,8 @@ def test_what_another_release_wrote_is_a_value_error(spec: dict[str, JsonValue],
     """A field that is missing, unknown or not understood is named, with the job."""
     with pytest.raises(ValueError, match=rf"training job tune: {field} cannot be read"):
         read_training(declared(**spec))
+
+
+def test_how_members_look_on_kubernetes_is_anothers() -> None:
+    """What stands in `pod` changes nothing here, and makes no declaration unreadable."""
+    assert read_training(declared(command=["train"], pod={"image": "a"})) == read_training(declared(command=["train"]))
