@@ -23,6 +23,9 @@ BENCHMARKS = {
     "parts": About(
         "bench.parts", "gateway, autoscaler and cluster as processes on Kafka: held to started, ready to sent"
     ),
+    "kubernetes": About(
+        "bench.kubernetes.measure", "1,000 Models of 3 replicas on a real API server: calls, memory, reaction, restart"
+    ),
     "kafka": About("bench.kafkalog", "the Kafka log beside plain kafka-python; the autoscaler behind 5,000 events/s"),
     "inference": About("bench.inference", "an asynchronous request end to end, beside the same by HTTP"),
     "planning": About("bench.planning", "a plan among 1,000 and 10,000 GPUs; how full the published cluster gets"),

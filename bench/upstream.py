@@ -1,6 +1,6 @@
 """A fast make-believe engine: fixed answers and event streams, on uvloop without an HTTP library.
 
-    python -m bench.upstream --port P [--able-after SECONDS]
+    python -m bench.upstream --port P [--host H] [--able-after SECONDS]
 
 ``GET /health`` is 503 until it is able to answer, ``GET /stats`` tells when what happened (wall clock). A POST is
 answered with about 1 KB of JSON; with ``?chunks=N&every=S`` by an event stream. For relume it is the engine of a
@@ -123,21 +123,22 @@ class Upstream(asyncio.Protocol):
         self._timer = self._loop.call_at(self._next_at, self._chunk)
 
 
-async def _serve(port: int, able_after: float) -> None:
+async def _serve(host: str, port: int, able_after: float) -> None:
     loop = asyncio.get_running_loop()
     stats = Stats(time.time() + able_after)
-    server = await loop.create_server(lambda: Upstream(stats, loop), "127.0.0.1", port, backlog=8192)
+    server = await loop.create_server(lambda: Upstream(stats, loop), host, port, backlog=8192)
     await server.serve_forever()
 
 
 def main() -> None:
     """Serve until it is ended."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--able-after", type=float, default=0.0)
     options = parser.parse_args()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(options.port, options.able_after))
+        runner.run(_serve(options.host, options.port, options.able_after))
 
 
 if __name__ == "__main__":

@@ -15,13 +15,13 @@ from tests.support.needs import ROOT
 pytestmark = pytest.mark.needs("linux")
 
 
-ON_KAFKA = ("parts", "kafka")
-"""Those that start a broker, and are left out where there is none."""
+SERVICES = {"parts": "kafka", "kafka": "kafka", "kubernetes": "kubernetes"}
+"""Those that start a real service, and are left out where there is none."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [
-    pytest.param(name, marks=pytest.mark.needs("kafka") if name in ON_KAFKA else ()) for name in BENCHMARKS
+    pytest.param(name, marks=pytest.mark.needs(SERVICES[name]) if name in SERVICES else ()) for name in BENCHMARKS
 ])  # fmt: skip
 def test_it_runs_and_tells(name: str) -> None:
     """Every benchmark measures something in its quick form, and prints JSON alone on standard output."""
