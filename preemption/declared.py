@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from events.spec import Spec
 from events.types.models import ModelDeclared
+from preemption.core.terms import ANYWHERE, Terms, Toleration
 from preemption.core.view import Declared
 from preemption.spec import Priority, ResourcesSpec
 
@@ -20,6 +21,34 @@ class _Scaling(BaseModel):
     max_replicas: int = Field(1, alias="maxReplicas")
 
 
+class _Toleration(BaseModel):
+    """A taint that the pods bear."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    key: str | None = None
+    operator: str = "Equal"
+    value: str | None = None
+    effect: str | None = None
+
+
+class _Pod(BaseModel):
+    """Which nodes the pods of a model may have."""
+
+    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+
+    node_selector: dict[str, str] = Field(default_factory=dict, alias="nodeSelector")
+    tolerations: tuple[_Toleration, ...] = ()
+
+    def resolve(self) -> Terms:
+        """As the placement looks at them."""
+        borne = (
+            Toleration(key=one.key or "", operator=one.operator, value=one.value or "", effect=one.effect or "")
+            for one in self.tolerations
+        )
+        return Terms(tuple(sorted(self.node_selector.items())), tuple(borne))
+
+
 class _Part(Spec):
     """The part of a spec that is read here; the other slices are their owners' business."""
 
@@ -28,6 +57,7 @@ class _Part(Spec):
     priority: Priority = 100
     resources: ResourcesSpec = ResourcesSpec()
     scaling: _Scaling = _Scaling.model_construct(max_replicas=1)
+    pod: _Pod | None = None
 
 
 def read_declaration(event: ModelDeclared) -> Declared:
@@ -40,6 +70,7 @@ def read_declaration(event: ModelDeclared) -> Declared:
         priority=part.priority,
         resources=part.resources.resolve(),
         max_replicas=part.scaling.max_replicas,
+        terms=ANYWHERE if part.pod is None else part.pod.resolve(),
         deleted=event.deleted,
         override=event.override,
     )

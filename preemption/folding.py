@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from events.fence import Observers, Owners
 from events.log import Record
 from events.types.accounts import TrainingAccounted
+from events.types.caches import CacheObserved
 from events.types.decisions import OwnershipTaken, WishDecided
 from events.types.grants import GrantDecided, LeadershipTaken
 from events.types.metrics import ReplicaMetrics
@@ -108,6 +109,8 @@ class PoolFold:
                 self._pool.set_running(data.model, data.replica, running)
             case TrainingDeclared():
                 self._declared_job(record, data)
+            case CacheObserved():
+                self._pool.set_cache(data, record.appended_at)
             case TrainingObserved():
                 self._pool.lender.set_observed(data)
                 self.accounts.see(data, record.appended_at)
@@ -179,7 +182,8 @@ class PoolFold:
             self.stats.refused_wishes = self._owners.refused
             return
         self.causes[record.envelope.key] = record.envelope.id
-        self._pool.set_wish(wish.model, Wish(wish.uid, wish.replicas, wish.marginal_gain))
+        told = Wish(wish.uid, wish.replicas, wish.marginal_gain, wish.kept, wish.waits)
+        self._pool.set_wish(wish.model, told)
 
     def _declared(self, record: Record, event: ModelDeclared) -> None:
         try:

@@ -29,7 +29,7 @@ from preemption.recording import Recorder
 __all__ = ["GROUP", "Allocator", "AllocatorSettings", "AllocatorStats", "Deposed"]
 
 _FOLLOWED: Final = (
-    Topic.MODELS, Topic.CARDS, Topic.GRANTS, Topic.REPLICAS, Topic.RECLAIMS, Topic.DECISIONS, Topic.METRICS,
+    Topic.MODELS, Topic.CARDS, Topic.CACHES, Topic.GRANTS, Topic.REPLICAS, Topic.RECLAIMS, Topic.DECISIONS, Topic.METRICS,
 )  # fmt: skip
 
 _OURS: Final = (Topic.GRANTS, Topic.RECLAIMS)

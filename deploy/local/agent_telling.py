@@ -37,6 +37,9 @@ APART: Final = Seconds(1.0)
 """Between two states: a fetch moves all the time, and nobody reads faster."""
 LOOK_EVERY: Final = Seconds(30.0)
 """Uses begin and end without an event, and pages leave the memory."""
+AGAIN_EVERY: Final = Seconds(60.0)
+"""A state that has not changed is told again: who places replicas takes an agent that is silent for three times as long
+for gone (`preemption.core.view.Locality`)."""
 FORGETS: Final = 10_000
 """Digests whose reason for going is remembered until it is told."""
 
@@ -52,9 +55,12 @@ class Teller:
         self._node = node
         self._marked = asyncio.Event()
         self._told: CacheObserved | None = None
+        self._told_at = Instant(0.0)
         self._gone: dict[str, str] = {}
         self.after: list[Callable[[Wanted, BaseException | None], None]] = []
         """Who else wants to hear the end of a fetch."""
+        self.peer = ""
+        """Where other nodes read these weights."""
         self.dropped = 0
         self.fetches = 0
         self.failures = 0
@@ -131,7 +137,7 @@ class Teller:
             if not self._agent.is_open:
                 continue  # who writes to the folder tells of it
             try:
-                await self.tell()
+                await self.tell(clock.now())
             except LogUnavailable as error:
                 logger.warning("the state of this node's weights waits for the log: %s", error)
                 self._marked.set()
@@ -139,17 +145,18 @@ class Teller:
                 logger.warning("the node's weights cannot be read: %s", error)
             await clock.sleep_until(Instant(clock.now() + APART))
 
-    async def tell(self) -> None:
-        """Publish the state if it is another than before."""
+    async def tell(self, now: Instant) -> None:
+        """Publish the state if it is another than before, or was told a while ago."""
         state = await self._state()
         before, self._told = self._told, state
-        if state == before:
+        if state == before and now < self._told_at + AGAIN_EVERY:
             return
         try:
             await self._log.append([self._writer.envelope(state)])
         except LogUnavailable:
             self._told = before
             raise
+        self._told_at = now
         self._tell_evictions(before, state)
 
     def _tell_evictions(self, before: CacheObserved | None, state: CacheObserved) -> None:
@@ -182,7 +189,7 @@ class Teller:
                 for one in agent.in_flight()
             ),
             models=self._warmth(disk, tiers), network=agent.speeds.network, disk=agent.speeds.disk,
-            digest=agent.speeds.digest,
+            digest=agent.speeds.digest, peer=self.peer,
         )  # fmt: skip
 
     def _tiers(self, disk: Disk, wanted: tuple[Wanted, ...]) -> dict[Wanted, Tier]:
@@ -196,7 +203,8 @@ class Teller:
                 continue
             manifest, tier = disk.here.get(model.wanted), tiers[model.wanted]
             size = None if manifest is None else manifest.bytes
-            found.append(ModelWarmth(model=name, tier=tier, bytes=size, seconds=self._seconds(name, tier, size)))
+            seconds = self._seconds(name, tier, size)
+            found.append(ModelWarmth(model=name, tier=tier, bytes=size, seconds=seconds, revision=model.revision))
         return tuple(found)
 
     def _seconds(self, name: str, tier: Tier, size: int | None) -> float | None:

@@ -28,6 +28,7 @@ class KnownModel:
 
     uid: str
     wanted: Wanted | None
+    revision: int = 0
     least: int = 0
     wish: int = 0
     replicas: int = 0
@@ -86,8 +87,8 @@ class AgentView:
         scaling = data.spec.get("scaling")
         least = scaling.get("minReplicas", 0) if isinstance(scaling, dict) else 0
         least = least if isinstance(least, int) else 0
-        changed = (known.wanted, known.least) != (wanted, least)
-        known.wanted, known.least = wanted, least
+        changed = (known.wanted, known.least, known.revision) != (wanted, least, data.revision)
+        known.wanted, known.least, known.revision = wanted, least, data.revision
         return changed
 
     @staticmethod

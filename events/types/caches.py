@@ -40,20 +40,23 @@ class ModelWarmth:
     """How far a model is from its first token on this node.
 
     `tier`: where its weights are (``memory``, ``disk`` or ``remote``). `seconds`: from the start to the first token, by
-    what this node measured; None: a part of it was never seen.
+    what this node measured; None: a part of it was never seen. `revision`: the model's declaration that this is of; 0:
+    not told.
     """
 
     model: str
     tier: str
     bytes: Count | None = None
     seconds: Amount | None = None
+    revision: Count = 0
 
 
 @event("relume.caches.observed", Topic.CACHES)
 class CacheObserved:
     """The weights of a node, whole. State of key ``node/NAME``.
 
-    `network`, `disk`, `digest`: bytes a second as measured. `untold`: contents beyond the most that are told.
+    `network`, `disk`, `digest`: bytes a second as measured. `untold`: contents beyond the most that are told. `peer`:
+    where other nodes' agents read them (``http://HOST:PORT``); empty: nowhere.
     """
 
     node: str
@@ -66,6 +69,7 @@ class CacheObserved:
     disk: Amount | None = None
     digest: Amount | None = None
     untold: Count = 0
+    peer: str = ""
 
 
 @event("relume.weights.fetch_started", Topic.PHASES)

@@ -136,9 +136,20 @@ class Card:
 
 @event("relume.cards.observed", Topic.CARDS)
 class CardsObserved:
-    """What a node has for replicas. State of key ``node/NAME``."""
+    """What a node has for replicas. State of key ``node/NAME``. `labels` None: it has none that are known."""
 
     node: str
     cpu: Amount
     memory_bytes: Count
+@value
+class Taint:
+    """What keeps pods away that do not bear it. `effect`: NoSchedule, PreferNoSchedule or NoExecute."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
     cards: tuple[Card, ...] = ()
+    labels: dict[str, str] | None = None
+    taints: tuple[Taint, ...] = ()

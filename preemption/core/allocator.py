@@ -11,19 +11,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from events.types.caches import CacheObserved
 from events.types.grants import GrantDecided, Placement
 from events.types.replicas import CardsObserved, ReplicasObserved, ReplicaStatus
 from events.units import Instant
-from preemption.core.inventory import Holding, Ledger, Need, Node, need_of
+from preemption.core.inventory import Holding, Ledger, Node, cordon_name, need_of
+from preemption.core.kept import Keepers
 from preemption.core.lending.policy import LendingCounts
 from preemption.core.lending.shortages import Lent, Scene, Short, Usual, short_of, waits_first
-from preemption.core.rank import Round
+from preemption.core.nearness import Nearness
+from preemption.core.rank import Ask, Round
 from preemption.core.seat import Seat
 from preemption.core.standing import stand
 from preemption.core.view import AllocatorPolicy, Declared, Memory, ModelView, Wish
 
 if TYPE_CHECKING:
     from preemption.core.lending.lender import Lender
+    from preemption.core.reclaim.pool_policy import PoolPolicy
 
 NOTHING_LENT: Final = Lent()
 
@@ -38,6 +42,8 @@ class Snapshot:
 
     nodes: tuple[CardsObserved, ...]
     models: tuple[ModelView, ...]
+    caches: tuple[tuple[CacheObserved, Instant], ...] = ()
+    """What nodes' agents told of weights, and when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,8 @@ def decide(snapshot: Snapshot, policy: AllocatorPolicy, now: Instant) -> GrantPl
     pool = Pool(policy)
     for node in snapshot.nodes:
         pool.set_node(node)
+    for seen, at in snapshot.caches:
+        pool.set_cache(seen, at)
     for view in snapshot.models:
         pool.set_view(view)
     return pool.decide(now)
@@ -76,11 +84,16 @@ class Pool:
         self._seats: dict[str, Seat] = {}
         self._dirty: set[str] = set()
         self._hungry: set[str] = set()
-        self._claimants: dict[Need, str] = {}
+        self._nearness = Nearness(policy.locality)
+        self._claimants: dict[Ask, str] = {}
         self._dormant: set[str] = set()
+        self._keepers = Keepers(self._ledger, self._seats)
         self._timers: list[tuple[Instant, str]] = []
         self._all_again = False
         self._lender: Lender | None = None
+        self._settings: PoolPolicy | None = None
+        """As declared; None: nobody did."""
+        self._cordoned: set[tuple[str, str]] = set()
         self._told: set[str] = set()
         """Models whose shortage training has to do with."""
         self._epoch = 0
@@ -96,6 +109,8 @@ class Pool:
 
             self._lender = Lender(self._policy.lending, self._ledger, self.counts)
             self._lender.lead(self._epoch)
+            if self._settings is not None:
+                self._lender.set_policy(self._settings)
         return self._lender
 
     @property
@@ -112,8 +127,34 @@ class Pool:
     def set_node(self, seen: CardsObserved) -> None:
         """What a node has."""
         self._ledger.set_node(seen)
+        for node, card in self._cordoned:
+            if node == seen.node:
+                self._ledger.cordon(node, card)
         self._all_again = True
         self._dirty.update(model for model, seat in self._seats.items() if seat.named)
+
+    def set_cache(self, seen: CacheObserved, at: Instant) -> None:
+        """What a node's agent told at `at`. What has a place stays there; rollouts may have waited for it."""
+        for model in self._nearness.set(seen, at):
+            seat = self._seats.get(model)
+            if seat is not None and seat.awaits_weights:
+                self._dirty.add(model)
+
+    def set_policy(self, policy: PoolPolicy) -> None:
+        """The pool's settings, from the next decision on."""
+        self._settings = policy
+        if self._lender is not None:
+            self._lender.set_policy(policy)
+
+    def set_cordoned(self, node: str, card: str, *, cordoned: bool) -> None:
+        """Whether nothing new may be placed on a card. What is there stays."""
+        if cordoned:
+            self._cordoned.add((node, card))
+            self._ledger.cordon(node, card)
+        elif (node, card) in self._cordoned:
+            self._cordoned.discard((node, card))
+            self._ledger.release(cordon_name(node, card))
+            self._all_again = True
 
     def set_view(self, view: ModelView) -> None:
         """All that is known of a model."""
@@ -174,6 +215,7 @@ class Pool:
         if self._lender is None or self._lender.idle:
             self._shed(touched)
             touched |= self._place(touched, now)
+            touched |= self._keepers.seek(touched, self._hungry, now)
         else:
             lent = self._lend(self._lender, touched, now)
         grants = [grant for model in sorted(touched) if (grant := self._conclude(model, now)) is not None]
@@ -190,6 +232,7 @@ class Pool:
             if not lender.settle(now, self._wants(now)):
                 break
             self._all_again = True
+        touched |= self._keepers.seek(touched, self._hungry, now)
         wants = self._wants(now)
         lender.plan(now, wants, self._scene())
         told = lender.told(now, wants)
@@ -211,7 +254,7 @@ class Pool:
     def _usual(self) -> Usual:
         seats = self._seats.values()
         resources = dict.fromkeys(seat.declared.resources for seat in seats if seat.declared is not None)
-        draining = [name for seat in seats for name, grant in seat.named.items() if grant.drain]
+        draining = [name for seat in seats for name, grant in seat.named.items() if grant.drain and name in seat.held]
         return Usual(tuple(resources), tuple(sorted(draining)))
 
     def _seat(self, model: str) -> Seat:
@@ -293,7 +336,7 @@ class Pool:
         changed = set[str]()
         if seats:
             aside = None if self._lender is None else self._lender.claims
-            changed = Round(self._ledger, self._claimants, dormant, now, aside).place_all(seats)
+            changed = Round(self._ledger, self._claimants, dormant, self._nearness, now, aside).place_all(seats)
         self._hungry -= {model for model in changed if not self._seats[model].unplaced}
         return changed
 
@@ -306,6 +349,7 @@ class Pool:
                 heapq.heappush(self._timers, (seat.again_at, model))
         if seat.over:
             del self._seats[model]
+            self._keepers.forget(model)
         return grant
 
     def _next_timer(self) -> Instant | None:

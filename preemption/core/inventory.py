@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from events.types.grants import Placement
-from events.types.replicas import CardsObserved
+from events.types.replicas import CardsObserved, Taint
 from events.types.shared import Resources
 
 MILLI = 1000
@@ -69,6 +69,8 @@ class Node:
     profiles: dict[str, str] = field(default_factory=dict)
     """The profile of each card that is a MIG instance."""
     holdings: dict[str, Holding] = field(default_factory=dict)
+    labels: Mapping[str, str] | None = None
+    taints: tuple[Taint, ...] = ()
 
     def take(self, holding: Holding, sign: int) -> None:
         """Take a holding out of what is free (`sign` 1), or put it back (-1)."""
@@ -87,10 +89,21 @@ class Node:
         """MIG instances of a profile that nobody holds, in the node's order."""
         return [card for card, has in self.profiles.items() if has == profile and self.free_cards[card] == MILLI]
 
+    def _only_cordoned(self, card: str, free: int) -> bool:
+        """Whether less than nothing is free of a card only because it is cordoned as well."""
+        return free >= -MILLI and cordon_name(self.name, card) in self.holdings
+
     @property
     def overcommitted(self) -> bool:
         """Whether more is held than is there."""
-        return self.free_cpu < 0 or self.free_memory < 0 or any(free < 0 for free in self.free_cards.values())
+        return self.free_cpu < 0 or self.free_memory < 0 or any(
+            free < 0 and not self._only_cordoned(card, free) for card, free in self.free_cards.items()
+        )
+
+
+def cordon_name(node: str, card: str) -> str:
+    """What a cordoned card is held by in the ledger. (No replica's name has a slash.)"""
+    return f"cordon/{node}/{card}"
 
 
 class Ledger:
@@ -123,8 +136,9 @@ class Ledger:
         profiles = {card.id: card.profile for card in seen.cards if card.profile}
         whole = len(cards) - len(profiles)
         node = Node(
-            seen.node, cpu, seen.memory_bytes, cards, cpu, seen.memory_bytes, free_cards, whole, profiles, holdings
-        )
+            seen.node, cpu, seen.memory_bytes, cards, cpu, seen.memory_bytes, free_cards, whole, profiles, holdings,
+            seen.labels, seen.taints,
+        )  # fmt: skip
         for holding in holdings.values():
             node.take(holding, 1)
         self.nodes[seen.node] = node
@@ -162,6 +176,13 @@ class Ledger:
             node.take(holding, -1)
             self._check(node)
         return True
+
+    def cordon(self, node: str, card: str) -> None:
+        """The whole card is taken out of what is free, whoever holds parts of it."""
+        known = self.nodes.get(node)
+        profile = "" if known is None else known.profiles.get(card, "")
+        need = Need(gpus=0 if profile else 1, gpu_milli=0, mig_profile=profile, cpu_milli=0, memory_bytes=0)
+        self.hold(cordon_name(node, card), Holding(Placement(node=node, gpus=(card,)), need))
 
     def exists(self, placement: Placement) -> bool:
         """Whether the node and all the cards of a placement are there."""

@@ -1,4 +1,7 @@
-"""Where one more replica goes (best fit), and what is lacking when it goes nowhere.
+"""Where one more replica goes (the soonest, then best fit), and what is lacking when it goes nowhere.
+
+Of the nodes that its declaration allows, those count that reach the first token as early as the earliest one, within a
+tolerance (`nearness`); where nothing is known of that, all.
 
 Best fit leaves large holes whole: whole GPUs go to the node with the fewest free cards, a fraction to the card with the
 least left, a replica without a GPU to a node without free cards, a MIG profile to the node with the fewest free
@@ -11,10 +14,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 
 from events.types.grants import Placement
 from events.units import format_quantity
 from preemption.core.inventory import MILLI, Ledger, Need, Node
+from preemption.core.nearness import Soon
+from preemption.core.terms import ANYWHERE, Terms, allows, refused_by_all
 
 
 class Kind(StrEnum):
@@ -30,13 +36,14 @@ class Lack:
     """Why a replica has no place. `ever` False: no node could hold it even when empty.
 
     `kinds` are lacking on the nodes that come nearest; `claims` on any node that could hold it: while nothing is freed,
-    these only grow.
+    these only grow. `refused`: nodes could hold it, and none may.
     """
 
     kinds: tuple[Kind, ...]
     claims: tuple[Kind, ...]
     ever: bool
     message: str
+    refused: bool = False
 
 
 def kinds_of(need: Need) -> tuple[Kind, ...]:
@@ -45,31 +52,51 @@ def kinds_of(need: Need) -> tuple[Kind, ...]:
     return _ordered({kind for kind, takes in wanted if takes})
 
 
-def place(ledger: Ledger, need: Need) -> Placement | None:
+def place(ledger: Ledger, need: Need, terms: Terms = ANYWHERE, soon: Soon | None = None) -> Placement | None:
     """The best place for one replica, or None when it fits nowhere now."""
-    return place_among(ledger.nodes.values(), need)
+    return place_among(ledger.nodes.values(), need, terms, soon)
 
 
-def place_among(nodes: Iterable[Node], need: Need) -> Placement | None:
+def place_among(
+    nodes: Iterable[Node], need: Need, terms: Terms = ANYWHERE, soon: Soon | None = None
+) -> Placement | None:
     """Likewise, on one of these nodes."""
+    if soon is not None:
+        nodes = _soonest(nodes, need, terms, soon)
     best: tuple[tuple[int, int, str], Node] | None = None
     for node in nodes:
         if node.free_cpu < need.cpu_milli or node.free_memory < need.memory_bytes or node.whole_cards < need.gpus:
             continue
         left = _left(node, need)
-        if left >= 0 and (best is None or (left, node.free_cpu, node.name) < best[0]):
+        if left >= 0 and (best is None or (left, node.free_cpu, node.name) < best[0]) and allows(node, terms):
             best = (left, node.free_cpu, node.name), node
     return None if best is None else Placement(node=best[1].name, gpus=_cards_on(best[1], need))
 
 
-def lack(ledger: Ledger, need: Need) -> Lack:
+def _soonest(nodes: Iterable[Node], need: Need, terms: Terms, soon: Soon) -> list[Node]:
+    """Those on which it fits, and is as early as on the earliest, within the tolerance."""
+    by_node = soon.by_node
+    fits = [
+        (by_node.get(node.name, inf), node)
+        for node in nodes
+        if node.free_cpu >= need.cpu_milli and node.free_memory >= need.memory_bytes and node.whole_cards >= need.gpus
+        and _left(node, need) >= 0 and allows(node, terms)
+    ]  # fmt: skip
+    limit = soon.limit(min((late for late, _ in fits), default=inf))
+    return [node for late, node in fits if late <= limit]
+
+
+def lack(ledger: Ledger, need: Need, terms: Terms = ANYWHERE) -> Lack:
     """Why `place` finds nothing."""
     if not ledger.nodes:
         return Lack((), (), ever=False, message="no node has reported what it has yet")
     nodes = [node for _, node in sorted(ledger.nodes.items())]
-    capable = [node for node in nodes if could_hold(node, need)]
-    if not capable:
+    able = [node for node in nodes if could_hold(node, need)]
+    if not able:
         return Lack((), (), ever=False, message=_never_message(nodes, need))
+    capable = [node for node in able if allows(node, terms)]
+    if not capable:
+        return Lack((), (), ever=False, message=refused_by_all(able, terms), refused=True)
     missing = [_missing(node, need) for node in capable]
     fewest = min(len(kinds) for kinds in missing)
     nearest = {kind for kinds in missing if len(kinds) == fewest for kind in kinds}

@@ -1,12 +1,13 @@
 """Who is placed first, and the round that places everyone.
 
-The order is total: priority, then a model whose old replica was drained for its successor, then marginal gain, then who
-has fewest replicas, then who has been short longest, then the name. So the same pool always gives the same grants, and
-two hungry models that are alike take turns instead of one taking all.
+The order is total: priority, then who needs a replica before who would only keep one, then a model whose old replica
+was drained for its successor, then marginal gain, then who has fewest replicas, then who has been short longest, then
+the name. So the same pool always gives the same grants, and two hungry models that are alike take turns instead of one
+taking all.
 
-A model of higher priority that is short *lays a claim* to the kinds of resources that it lacks: no model of lower
-priority gets a new replica that takes of these kinds until the claim is gone. A model that could fit no node, or whose
-starts back off, claims nothing.
+A model of higher priority that is short *lays a claim* to the kinds of resources that it lacks, on the nodes that it
+may have: no model of lower priority gets a new replica there that takes of these kinds until the claim is gone. A model
+that could fit no node, whose starts back off, or that would only keep what it lacks, claims nothing.
 """
 
 from __future__ import annotations
@@ -18,15 +19,20 @@ from typing import Protocol
 
 from events.types.grants import Placement
 from events.units import Instant, Seconds
-from preemption.core.inventory import Holding, Ledger, Need
-from preemption.core.placement import Kind, Lack, kinds_of, lack, place
+from preemption.core.inventory import Holding, Ledger, Need, Node
+from preemption.core.nearness import Nearness, Soon
+from preemption.core.placement import Kind, Lack, kinds_of, lack, place_among
 from preemption.core.seat import Seat
+from preemption.core.terms import ANYWHERE, Terms, allows
 
 HAND_OVER = Seconds(1.0)
 """A dormant replica this close to its next try keeps its place: the adapter may start it before it has read that the
 place is another's. Many times what a grant takes to reach it."""
 
-Rank = tuple[int, bool, float, int, float, str]
+Rank = tuple[int, bool, bool, float, int, float, str]
+
+Ask = tuple[Need, Terms]
+"""What a replica takes, and which nodes it may have."""
 
 
 class SetAside(Protocol):
@@ -35,7 +41,7 @@ class SetAside(Protocol):
     def has(self, shortage: str) -> bool:
         """Whether anything is set aside for this model."""
 
-    def find(self, shortage: str, need: Need) -> Placement | None:
+    def find(self, shortage: str, need: Need, terms: Terms = ANYWHERE) -> Placement | None:
         """Where a replica of it fits there."""
 
     def take(self, shortage: str, holdings: Mapping[str, Holding]) -> None:
@@ -44,10 +50,11 @@ class SetAside(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A model of this priority lacks something."""
+    """A model of this priority lacks something, on nodes that these terms allow."""
 
     priority: int
     model: str
+    terms: Terms
 
 
 @dataclass(slots=True)
@@ -60,14 +67,18 @@ class Round:
     """
 
     ledger: Ledger
-    claimants: dict[Need, str]
+    claimants: dict[Ask, str]
     dormant: Sequence[Seat]
+    nearness: Nearness
     now: Instant
     set_aside: SetAside | None = None
     """What training gave up for models; None: training has never been asked."""
-    _claims: dict[Kind, Claim] = field(default_factory=dict)
+    _claims: dict[tuple[Kind, Terms], Claim] = field(default_factory=dict)
     _changed: set[str] = field(default_factory=set)
-    _lacks: dict[Need, Lack] = field(default_factory=dict)
+    _lacks: dict[Ask, Lack] = field(default_factory=dict)
+    _claimed: set[Ask] = field(default_factory=set)
+    _beside: dict[frozenset[Terms], list[Node]] = field(default_factory=dict)
+    _soon: dict[str, Soon | None] = field(default_factory=dict)
 
     def place_all(self, seats: Iterable[Seat]) -> set[str]:
         """Place for these seats what can be placed; the names of models whose state changed."""
@@ -89,10 +100,7 @@ class Round:
 
     def rank(self, seat: Seat) -> Rank:
         """The seat's place in the order; less is earlier."""
-        assert seat.declared is not None
-        gain = 0.0 if seat.wish is None else seat.wish.marginal_gain
-        since = self.now if seat.memory.short_since is None else seat.memory.short_since
-        return -seat.declared.priority, not seat.memory.owed, -gain, seat.live, since, seat.model
+        return rank_of(seat, self.now)
 
     def _place_one(self, seat: Seat) -> bool:
         """Place one replica, or note why there is no place."""
@@ -102,19 +110,51 @@ class Round:
         seat.waits_for = ""
         if self._place_by_set_aside(seat, need):
             return True
-        claim = self._claim_before(need, seat.declared.priority)
-        if claim is not None:
-            seat.lack = None
-            seat.waits_for = f"waits for model {claim.model} of priority {claim.priority}, which lacks the same"
-            return False
-        placement = None if need in self._lacks else place(self.ledger, need) or self._place_by_dormant(need)
+        claims = self._claims_before(need, seat.declared.priority)
+        if claims:
+            return self._place_beside(claims, seat, need)
+        ask = need, seat.declared.terms
+        placement = None if ask in self._lacks else self._find(seat, need) or self._place_by_dormant(seat, need)
         if placement is None:
-            self._note_lack(seat, need, seat.declared.priority)
+            self._note_lack(seat, ask)
             return False
+        self._give(seat, placement, need)
+        return True
+
+    def _find(self, seat: Seat, need: Need, nodes: Iterable[Node] | None = None) -> Placement | None:
+        """The best place for one replica of this model: anywhere, or on one of these nodes."""
+        assert seat.declared is not None
+        among = self.ledger.nodes.values() if nodes is None else nodes
+        return place_among(among, need, seat.declared.terms, self._soon_of(seat))
+
+    def _soon_of(self, seat: Seat) -> Soon | None:
+        if seat.model not in self._soon:
+            assert seat.declared is not None
+            waits = seat.wish is not None and seat.wish.waits
+            revision = seat.declared.revision
+            self._soon[seat.model] = self.nearness.soon(seat.model, revision, self.now, hurried=waits)
+        return self._soon[seat.model]
+
+    def _give(self, seat: Seat, placement: Placement, need: Need) -> None:
         name = seat.add(placement)
         self.ledger.hold(name, Holding(placement, need))
         seat.held |= {name}
         seat.lack = None
+
+    def _place_beside(self, claims: Sequence[Claim], seat: Seat, need: Need) -> bool:
+        """Place it on a node that none of those who come first may have; else it waits for them."""
+        first = claims[0]
+        theirs = frozenset(claim.terms for claim in claims)
+        nodes = self._beside.get(theirs)
+        if nodes is None:
+            every = self.ledger.nodes.values()
+            nodes = self._beside[theirs] = [node for node in every if not any(allows(node, one) for one in theirs)]
+        placement = self._find(seat, need, nodes) if nodes else None
+        if placement is None:
+            seat.lack = None
+            seat.waits_for = f"waits for model {first.model} of priority {first.priority}, which lacks the same"
+            return False
+        self._give(seat, placement, need)
         return True
 
     def _place_by_set_aside(self, seat: Seat, need: Need) -> bool:
@@ -122,7 +162,8 @@ class Round:
         their kind stands before it."""
         if self.set_aside is None or not self.set_aside.has(seat.model):
             return False
-        placement = self.set_aside.find(seat.model, need)
+        assert seat.declared is not None
+        placement = self.set_aside.find(seat.model, need, seat.declared.terms)
         if placement is None:
             return False
         name = seat.add(placement)
@@ -131,23 +172,23 @@ class Round:
         seat.lack = None
         return True
 
-    def _place_by_dormant(self, need: Need) -> Placement | None:
+    def _place_by_dormant(self, seat: Seat, need: Need) -> Placement | None:
         """A place where dormant replicas give theirs up: no more of them than needed, the last in rank first."""
         given: list[tuple[Seat, str, Holding]] = []
         found: Placement | None = None
         for owner, name in self._dormant_replicas():
             given.append((owner, name, self.ledger.holdings[name]))
             self.ledger.release(name)
-            found = place(self.ledger, need)
+            found = self._find(seat, need)
             if found is not None:
                 break
         for owner, name, holding in given:
             self.ledger.hold(name, holding)  # back again, unless this is one of those that are needed
-            if found is not None and place(self.ledger, need) is None:
+            if found is not None and self._find(seat, need) is None:
                 self.ledger.release(name)
                 owner.give_up(name)
                 self._changed.add(owner.model)
-        return None if found is None else place(self.ledger, need)
+        return None if found is None else self._find(seat, need)
 
     def _dormant_replicas(self) -> list[tuple[Seat, str]]:
         owners = sorted(filter(self._sleeps_on, self.dormant), key=self.rank, reverse=True)
@@ -159,20 +200,33 @@ class Round:
         retry_at = None if seat.observed is None else seat.observed.retry_at
         return retry_at is not None and retry_at > self.now + HAND_OVER
 
-    def _note_lack(self, seat: Seat, need: Need, priority: int) -> None:
-        found = self._lacks.get(need)
+    def _note_lack(self, seat: Seat, ask: Ask) -> None:
+        assert seat.declared is not None
+        need, terms = ask
+        found = self._lacks.get(ask)
         if found is None:
-            found = self._lacks[need] = lack(self.ledger, need)
-            self.claimants[need] = seat.model
+            found = self._lacks[ask] = lack(self.ledger, need, terms)
         seat.lack = found
+        if seat.only_keeps:
+            return
+        if ask not in self._claimed:
+            self._claimed.add(ask)
+            self.claimants[ask] = seat.model
+        priority = seat.declared.priority
         for kind in found.claims:
-            if kind not in self._claims or self._claims[kind].priority < priority:
-                self._claims[kind] = Claim(priority, seat.model)
+            if (kind, terms) not in self._claims or self._claims[kind, terms].priority < priority:
+                self._claims[kind, terms] = Claim(priority, seat.model, terms)
 
-    def _claim_before(self, need: Need, priority: int) -> Claim | None:
-        """A higher priority's claim to something that `need` takes of."""
-        claims = (self._claims.get(kind) for kind in kinds_of(need))
-        return next((claim for claim in claims if claim is not None and claim.priority > priority), None)
+    def _claims_before(self, need: Need, priority: int) -> list[Claim]:
+        """Higher priorities' claims to something that `need` takes of; the highest first."""
+        if not self._claims:
+            return []
+        kinds = kinds_of(need)
+        found = {
+            claim.model: claim for (kind, _), claim in self._claims.items()
+            if kind in kinds and claim.priority > priority
+        }  # fmt: skip
+        return sorted(found.values(), key=lambda claim: (-claim.priority, claim.model))
 
     def _yield_one(self, seat: Seat) -> bool:
         """Drain one old replica for its successor, if the successor would fit once the old ones were gone."""
@@ -184,9 +238,35 @@ class Round:
         freed = {name: self.ledger.holdings[name] for name in yields if name in self.ledger.holdings}
         for name in freed:
             self.ledger.release(name)
-        fits = place(self.ledger, seat.need) is not None
+        fits = self._find(seat, seat.need) is not None
         for name, holding in freed.items():
             self.ledger.hold(name, holding)
-        if fits:
+        return fits and self._drain_one(seat, yields, freed)
+
+    def _drain_one(self, seat: Seat, yields: Sequence[str], held: Mapping[str, Holding]) -> bool:
+        """Drain the first whose node has the successor's weights, or of whose node nothing is known; for a bounded time
+        none, while each node lacks them."""
+        assert seat.declared is not None
+        heard: list[Instant] = []
+        for name in yields:
+            node = held[name].placement.node if name in held else ""
+            until = self.nearness.lacks_weights(node, seat.model, seat.declared.revision, self.now)
+            if until is None:
+                seat.drain_first(name)
+                return True
+            heard.append(until)
+        since = self.now if seat.memory.weights_since is None else seat.memory.weights_since
+        until = Instant(since + self.nearness.locality.weights)
+        if self.now >= until:
             seat.drain_first(yields[0])
-        return fits
+        else:
+            seat.await_weights(since, min(until, *heard))
+        return True
+
+
+def rank_of(seat: Seat, now: Instant) -> Rank:
+    """The seat's place in the order; less is earlier."""
+    assert seat.declared is not None
+    gain = 0.0 if seat.wish is None else seat.wish.marginal_gain
+    since = now if seat.memory.short_since is None else seat.memory.short_since
+    return -seat.declared.priority, seat.only_keeps, not seat.memory.owed, -gain, seat.live, since, seat.model

@@ -50,6 +50,11 @@ class Seat:
     lack: Lack | None = None
     waits_for: str = ""
     """Why they must wait although there is room: a sentence, or empty."""
+    coming: tuple[str, ...] = ()
+    """Replicas that drain where `comes` of them will have a place."""
+    comes: int = 0
+    awaits_weights: bool = False
+    """An old replica stays until its successor's weights are on its node."""
     told: Told | None = None
     """What is done about its shortage; None: nothing can be."""
     told_key: str = ""
@@ -73,12 +78,30 @@ class Seat:
         self.need = need_of(declared.resources)
         self.unplaced = stand.want
         self.lack, self.waits_for, self.extra = None, "", []
+        self.coming, self.comes, self.awaits_weights = (), 0, False
         self.memory, self.again_at = stand.memory, stand.again_at
 
     @property
     def live(self) -> int:
         """Named replicas that do not drain."""
         return sum(not grant.drain for grant in self.named.values())
+
+    @property
+    def only_keeps(self) -> bool:
+        """Whether what it wants would only be kept: it has all that something needs."""
+        return self.stand is not None and 0 < self.stand.kept >= self.stand.wished - self.live
+
+    @property
+    def waiting(self) -> int:
+        """How many replicas it lacks for which requests wait."""
+        if self.stand is None or self.wish is None or not self.wish.waits or Reason.WISH not in self.stand.reasons:
+            return 0
+        return min(self.unplaced, self.stand.wished - self.stand.kept - self.live)
+
+    @property
+    def seeks(self) -> bool:
+        """Whether replicas that are only kept by others could help it."""
+        return self.waiting > 0 and self.lack is not None and self.lack.ever and not self.waits_for
 
     @property
     def over(self) -> bool:
@@ -138,8 +161,27 @@ class Seat:
         assert self.stand is not None
         self.named[replica] = replace(self.named[replica], drain=True)
         self.stand = replace(self.stand, yields=())
-        self.memory = replace(self.memory, owed=True)
+        self.memory = replace(self.memory, owed=True, weights_since=None)
         self._reason(Reason.DRAINS_FIRST)
+
+    def await_weights(self, since: Instant, again_at: Instant) -> None:
+        """Drain nothing yet: its successor would have to fetch its weights first."""
+        self.awaits_weights = True
+        self.memory = replace(self.memory, weights_since=since)
+        self.again_at = again_at if self.again_at is None else min(self.again_at, again_at)
+        self._reason(Reason.AWAITS_WEIGHTS)
+
+    def give_away(self, replica: str) -> None:
+        """Drain one that is only kept, for a model for which requests wait."""
+        assert self.stand is not None
+        stand = self.stand
+        self.named[replica] = replace(self.named[replica], drain=True)
+        spare = tuple(name for name in stand.spare if name != replica)
+        self.stand = replace(stand, wished=stand.wished - 1, kept=stand.kept - 1, spare=spare)
+        self.memory = replace(self.memory, given=self.memory.given + 1)
+        for reason in (Reason.GIVES_UP, Reason.DRAINS):
+            if reason not in stand.reasons:
+                self._reason(reason)
 
     def conclude(self, now: Instant) -> GrantDecided | None:
         """The grant, if it says something else than the last one; remembers since when the model is short."""
@@ -172,8 +214,11 @@ class Seat:
     def _reasons(self) -> list[Reason]:
         assert self.stand is not None
         why = [Reason.WAITS] if self.waits_for else []
-        if self.unplaced and self.lack is not None:
-            why += [LACKS[kind] for kind in self.lack.kinds] if self.lack.ever else [Reason.FITS_NOWHERE]
+        lack = self.lack
+        if self.unplaced and lack is not None:
+            never = Reason.NODES_REFUSE if lack.refused else Reason.FITS_NOWHERE
+            why += [LACKS[kind] for kind in lack.kinds] if lack.ever else [never]
+        why += [Reason.COMING] if self.coming and self.unplaced else []
         why += [self.told.reason] if self.told is not None and self.unplaced else []
         return [*self.stand.reasons, *self.extra, *why]
 
@@ -188,6 +233,7 @@ class Seat:
     def _why(self, stand: Stand) -> str:
         if self.unplaced:
             why = self.waits_for or ("" if self.lack is None else self.lack.message)
+            why += f"; waits for {', '.join(self.coming)} to drain" if self.coming else ""
             return why if self.told is None else f"{why}; {self.told.words}"
         failures = 0 if self.observed is None else self.observed.failures
         retry_at = None if self.observed is None else self.observed.retry_at

@@ -9,6 +9,7 @@ Nothing here knows what is free; `preemption.core.allocator` places what is want
 * A new revision takes over one by one: one more than the number may run (surge), an old replica drains for each new one
   that is ready. Old replicas that never got ready go at once. After too many failed starts the old ones stay.
 * While starts back off nothing more is asked for, and replicas that are not there give their places to others.
+* What is only kept, and was given to a model for which requests wait, is not wished for until something needs it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Entry:
     state: ReplicaState | None = None
     running: float | None = None
     created_at: Instant | None = None
+    ready_at: Instant | None = None
 
     @property
     def name(self) -> str:
@@ -54,7 +56,8 @@ class Stand:
     `want`: how many more of the active revision to place now; `held_back`: how many more it would want, were its starts
     not backing off. `yields`: ready replicas of an older revision, the first to go first, one of which may be drained
     if the surge has no place. `dormant`: replicas that are not there because starts back off: their places may go to
-    others until the next try. `taken`: names that are in use.
+    others until the next try. `taken`: names that are in use. `kept`: so many of `wished` are only kept; `spare`: the
+    replicas that may go to others for it, the first to go first.
     """
 
     wished: int
@@ -67,6 +70,8 @@ class Stand:
     reasons: tuple[Reason, ...]
     again_at: Instant | None
     memory: Memory
+    kept: int = 0
+    spare: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +88,23 @@ class _Shape:
 def stand(view: ModelView, policy: AllocatorPolicy, now: Instant, misplaced: frozenset[str]) -> Stand:
     """What `view` should have. `misplaced`: named replicas whose node or cards are not there any more."""
     entries = _entries(view)
-    kept = [entry for entry in entries if not _gone(entry, view.memory, policy, now)]
-    lost = {entry.name for entry in kept if entry.name in misplaced and entry.state is None}
-    kept = [entry for entry in kept if entry.name not in lost]
+    there = [entry for entry in entries if not _gone(entry, view.memory, policy, now)]
+    lost = {entry.name for entry in there if entry.name in misplaced and entry.state is None}
+    there = [entry for entry in there if entry.name not in lost]
     wished, reasons = wished_replicas(view, now)
-    shape = _shape(view, kept, wished, policy)
-    named = tuple(_with_drain(entry, shape) for entry in kept)
-    memory = _remember(view, kept, named, now)
+    kept = _kept(view, wished, reasons)
+    given = min(view.memory.given, kept)
+    wished, kept, reasons = wished - given, kept - given, (*reasons, *([Reason.GIVES_UP] if given else ()))
+    shape = _shape(view, there, wished, policy)
+    named = tuple(_with_drain(entry, shape) for entry in there)
+    memory = _remember(view, there, named, given, now)
     backs_off = _backs_off(view, memory, now)
-    dormant = [e.name for e in kept if _dormant(e, memory) and e.name not in shape.drains] if backs_off else []
+    dormant = [e.name for e in there if _dormant(e, memory) and e.name not in shape.drains] if backs_off else []
     moments = [moment + policy.unseen_grace for moment in memory.drained.values()]
     moments += [view.declared.override.until] if Reason.OVERRIDE in reasons and view.declared.override else []
     moments += [backs_off] if backs_off is not None and (shape.want or dormant) else []
+    spare, held_until = _spare(view, [e for e in there if e.name not in shape.drains], kept, policy, now)
+    moments += held_until
     observed = () if view.observed is None else view.observed.replicas
     return Stand(
         wished=wished,
@@ -108,7 +118,13 @@ def stand(view: ModelView, policy: AllocatorPolicy, now: Instant, misplaced: fro
                  *([Reason.BACKS_OFF] if backs_off is not None and shape.want else ())),
         again_at=Instant(min(moments)) if moments else None,
         memory=memory,
+        kept=kept,
+        spare=spare,
     )  # fmt: skip
+
+
+def _is_active(entry: Entry, view: ModelView) -> bool:
+    return entry.grant.revision == view.declared.revision
 
 
 def wished_replicas(view: ModelView, now: Instant) -> tuple[int, tuple[Reason, ...]]:
@@ -154,8 +170,9 @@ def _entry(view: ModelView, whole: GrantDecided, grant: ReplicaGrant, status: Re
     if status is None:
         return Entry(grant, foreign=whole.uid != uid)
     created = None if status.created_at is None else Instant(status.created_at)
+    ready = None if status.ready_at is None else Instant(status.ready_at)
     foreign = whole.uid != uid or status.uid != uid
-    return Entry(grant, foreign, status.state, view.running.get(grant.replica), created)
+    return Entry(grant, foreign, status.state, view.running.get(grant.replica), created, ready)
 
 
 def _gone(entry: Entry, memory: Memory, policy: AllocatorPolicy, now: Instant) -> bool:
@@ -187,6 +204,29 @@ def _shape(view: ModelView, entries: Sequence[Entry], wished: int, policy: Alloc
     settled = not drains and all(entry.ready for entry in new)
     yields = [entry.name for entry in ready_old[len(ready_old) - keep :]] if settled and want and not failing else []
     return _Shape(drains, back, want, tuple(yields), tuple(reasons))
+
+
+def _kept(view: ModelView, wished: int, reasons: tuple[Reason, ...]) -> int:
+    """How many of `wished` only live on. A person's number is meant as it is; what the bound cuts off goes first."""
+    if Reason.WISH not in reasons or view.wish is None:
+        return 0
+    return max(0, min(wished, view.wish.kept - (view.wish.replicas - wished)))
+
+
+def _spare(
+    view: ModelView, live: Sequence[Entry], kept: int, policy: AllocatorPolicy, now: Instant
+) -> tuple[tuple[str, ...], list[Instant]]:
+    """Ready replicas that may go to others for what is only kept, and when those may go that have just come. None
+    while a revision is rolled out."""
+    if not kept or not all(_is_active(entry, view) for entry in live):
+        return (), []
+    until = {
+        entry.name: Instant(entry.ready_at + max(policy.least_hold, entry.ready_at - entry.created_at))
+        for entry in live if entry.ready and entry.ready_at is not None and entry.created_at is not None
+    }  # fmt: skip
+    ready = [entry.name for entry in cheapest_first(live) if entry.name in until]
+    free = tuple(name for name in ready if until[name] <= now)[:kept]
+    return free, [until[name] for name in ready if until[name] > now and len(free) < kept]
 
 
 def _target(wished: int, keep: int, new: int, *, failing: bool) -> int:
@@ -239,13 +279,15 @@ def _with_drain(entry: Entry, shape: _Shape) -> ReplicaGrant:
     return entry.grant if entry.grant.drain == drain else replace(entry.grant, drain=drain)
 
 
-def _remember(view: ModelView, kept: Sequence[Entry], named: Sequence[ReplicaGrant], now: Instant) -> Memory:
+def _remember(
+    view: ModelView, kept: Sequence[Entry], named: Sequence[ReplicaGrant], given: int, now: Instant
+) -> Memory:
     old = view.memory
     seen = frozenset(entry.name for entry in kept if entry.state is not None or entry.name in old.seen)
     absent = {entry.name for entry in kept if entry.state is None}
     unseen = [grant.replica for grant in named if grant.drain and grant.replica in absent]
     drained = {name: old.drained.get(name, now) for name in unseen}
     failing = _failing(view, kept)
-    if (seen, drained, failing) == (old.seen, old.drained, old.failing):
+    if (seen, drained, failing, given) == (old.seen, old.drained, old.failing, old.given):
         return old
-    return replace(old, seen=seen, drained=drained, failing=failing)
+    return replace(old, seen=seen, drained=drained, failing=failing, given=given)

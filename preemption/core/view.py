@@ -12,6 +12,7 @@ from events.types.replicas import FAILED_STARTS, ReplicasObserved
 from events.types.shared import Resources
 from events.units import Instant, Seconds
 from preemption.core.lending.policy import LendingPolicy
+from preemption.core.terms import ANYWHERE, Terms
 
 
 class Reason(StrEnum):
@@ -39,6 +40,9 @@ class Reason(StrEnum):
     """The new revision failed to start too often: the old one stays."""
     BACKS_OFF = "starts_back_off"
     """Starts failed: nothing more is granted before the next try, and places that stand empty go to others."""
+    GIVES_UP = "gives_up_what_is_only_kept"
+    """A replica that nothing needed went to a model for which requests wait. It is not started again before it is
+    needed."""
     PLACEMENT_GONE = "placement_gone"
     """A replica that had not started lost its place: the cards or the node are not there any more."""
     LACKS_GPUS = "lacks_gpus"
@@ -46,13 +50,35 @@ class Reason(StrEnum):
     LACKS_MEMORY = "lacks_memory"
     FITS_NOWHERE = "fits_no_node"
     """No node could ever hold it."""
+    NODES_REFUSE = "nodes_refuse"
+    """Nodes could hold it, and none may: a label that it wants, or a taint that it does not bear."""
+    AWAITS_WEIGHTS = "awaits_weights"
+    """The new revision fits only after an old replica has gone; that stays until the weights are on the node."""
     WAITS = "waits_for_higher_priority"
     """What it needs is lacked by a model of higher priority, which comes first."""
     TRAINING_YIELDS = "training_yields"
     """Training jobs were told to checkpoint and give up their cards for it."""
     NO_VICTIM = "no_training_may_yield"
     COMING = "waits_for_coming"
-    """Enough will be free soon without anybody having to yield."""
+    """Enough will be free soon: replicas drain, or training ends, without anybody's work being lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Locality:
+    """How what `relume.caches` tells of the nodes counts. All chosen.
+
+    Nodes that are later than the earliest by no more than the tolerance are as good, and the best fit among them is
+    taken: `hurried` seconds where requests wait for the replica, `unhurried` where none does, and `share` of the
+    earliest's seconds where that is more. `stale`: a node's word counts for so long; its agent says it again each
+    minute. `weights`: so long a rollout that must drain first waits for weights that are not on the node; a start may
+    take as long.
+    """
+
+    hurried: Seconds = Seconds(1.0)
+    unhurried: Seconds = Seconds(10.0)
+    share: float = 0.1
+    stale: Seconds = Seconds(180.0)
+    weights: Seconds = Seconds(1800.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +87,15 @@ class AllocatorPolicy:
 
     `unseen_grace`: how long a replica that was told to drain while nobody saw it still counts as holding its resources;
     the adapter publishes a start before it acts on it, so 5 s is ample. `failed_starts`: after so many, a
-    new revision is not rolled out further (design §5).
+    new revision is not rolled out further (design §5). `least_hold`: a replica that is only kept goes to another model
+    at the earliest when it has been ready for as long as its start took, and for so long. Chosen: then two models that
+    are asked in turn spend half of the time starting at most. `locality`: how much seconds to the first token count.
     """
 
     unseen_grace: Seconds = Seconds(5.0)
     failed_starts: int = FAILED_STARTS
+    least_hold: Seconds = Seconds(10.0)
+    locality: Locality = field(default_factory=Locality)
     lending: LendingPolicy = field(default_factory=LendingPolicy)
 
 
@@ -79,17 +109,23 @@ class Declared:
     priority: int = 100
     resources: Resources = field(default_factory=Resources)
     max_replicas: int = 1
+    terms: Terms = ANYWHERE
     deleted: bool = False
     override: Override | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """The autoscaler's wish. Void when its uid is not the declared one."""
+    """The autoscaler's wish. Void when its uid is not the declared one.
+
+    `kept`: so many of the replicas only live on, and nothing needs them. `waits`: requests wait for some of them.
+    """
 
     uid: str
     replicas: int
     marginal_gain: float = 0.0
+    kept: int = 0
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +135,9 @@ class Memory:
     `seen`: named replicas that have been observed. `drained`: since when replicas are told to drain that were not there
     then.
     `owed`: a replica was drained so that its successor fits, and the successor has no place yet. `short_since`: since
-    when less is granted than wished. `failing`: the revision whose starts fail; 0 when none does.
+    when less is granted than wished. `failing`: the revision whose starts fail; 0 when none does. `given`: so many of
+    the replicas that are wished went to others, since they were only kept. `weights_since`: since when a rollout waits
+    for weights.
     """
 
     seen: frozenset[str] = frozenset()
@@ -107,6 +145,8 @@ class Memory:
     owed: bool = False
     short_since: Instant | None = None
     failing: int = 0
+    given: int = 0
+    weights_since: Instant | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,14 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from events.types.grants import GrantDecided
-from events.types.replicas import ReplicaState
+from events.types.replicas import CardsObserved, ReplicaState, Taint
 from events.units import Instant
 from preemption.core.allocator import GrantPlan, decide
 from preemption.core.inventory import need_of
 from preemption.core.placement import Kind, kinds_of
 from preemption.core.seat import LACKS
+from preemption.core.terms import ANYWHERE, Terms, Toleration, allows
+from preemption.core.view import Reason
 from tests.support.pool import GI, World, assert_not_overcommitted, needs, node
 
+TERMS = (
+    ANYWHERE, ANYWHERE, Terms((("pool", "a"),)), Terms((("pool", "b"),), (Toleration("spot", "Exists"),)),
+)  # fmt: skip
 MODELS = ("a", "b", "c", "d")
 NEEDS = (
     needs(), needs(gpus=1), needs(gpus=2), needs(fraction=0.4), needs(cpu=3), needs(gpus=1, memory=3 * GI),
@@ -28,7 +33,8 @@ Step = tuple[str, str, int, int]
 steps = st.lists(
     st.tuples(
         st.sampled_from(
-            ("wish", "wish", "wish", "declare", "priority", "revise", "delete", "anew", "scale", "obey", "obey", "obey",
+            ("wish", "wish", "wish", "keep", "keep", "ask", "ask", "warm", "label", "terms", "declare",
+             "priority", "revise", "delete", "anew", "scale", "obey", "obey", "obey",
              "start", "crash", "crash", "drain", "fail", "stop", "stray", "wait", "shrink")
         ),
         st.sampled_from(MODELS), st.integers(0, 4), st.integers(0, 6),
@@ -72,8 +78,26 @@ def _stray(world: World, model: str, first: int, second: int) -> None:
         world.pool.set_observed(world.observed[model])
 
 
+def _warm(world: World, model: str, first: int, second: int) -> None:
+    """A node's agent speaks of this model and another, of this revision or the one before."""
+    where, tier = ("n2", "n1")[first % 2], ("remote", "disk", "memory")[second % 3]
+    told = None if first == 4 else float(second)
+    revision = world.declared[model].revision - first // 3
+    world.warm(where, (model, tier, told), ("d" if model == "a" else "a", "remote", 9.0), revision=revision)
+
+
+def _labelled(one: CardsObserved, first: int, second: int) -> CardsObserved:
+    taints = (Taint(key="spot"),) if second == 5 else ()
+    return replace(one, labels=None if first == 4 else {"pool": "ab"[first % 2]}, taints=taints)
+
+
 ACTIONS: dict[str, Callable[[World, str, int, int], None]] = {
     "wish": lambda w, m, n, g: w.wish(m, n, gain=g),
+    "keep": lambda w, m, n, k: w.wish(m, n, kept=min(n, k)),
+    "ask": lambda w, m, n, g: w.wish(m, n, gain=g, waits=True),
+    "warm": _warm,
+    "label": lambda w, m, n, t: w.set_node(_labelled(w.nodes["n2" if n % 2 else "n1"], n, t)),
+    "terms": lambda w, m, n, t: w.declare(m, terms=TERMS[(n + t) % len(TERMS)]),
     "declare": _declare,
     "priority": lambda w, m, n, _: w.declare(m, priority=50 * n),
     "revise": lambda w, m, _, r: w.declare(m, revision=w.declared[m].revision + 1, resources=NEEDS[r]),
@@ -171,22 +195,36 @@ def test_what_is_seen_is_never_moved(taken: list[Step]) -> None:
     history(taken, unmoved, shrink=True)
 
 
+def _only_keeps(world: World, grant: GrantDecided) -> bool:
+    """Whether nothing needs what it is short of."""
+    wish = world.wishes.get(grant.model)
+    live = sum(not one.drain for one in grant.replicas)
+    return wish is not None and wish.kept > 0 and live >= wish.replicas - wish.kept
+
+
+def _may_have(world: World, model: str, where: str) -> bool:
+    return allows(world.pool.ledger.nodes[where], world.declared[model].terms)
+
+
 def _lacked(grant: GrantDecided) -> set[Kind]:
     return {kind for kind, reason in LACKS.items() if reason in grant.reasons}
 
 
 @given(steps)
 def test_a_lower_priority_gets_nothing_new_that_a_higher_one_lacks(taken: list[Step]) -> None:
-    """Nobody gets a new replica that takes of what a model of higher priority is short of."""
+    """Nobody gets a new replica that takes of what a model of higher priority needs and is short of, on a node that
+    this may have."""
 
     def in_order(world: World, plan: GrantPlan, before: dict[str, GrantDecided]) -> None:
         for grant in plan.grants:
             old = {one.replica for one in before[grant.model].replicas} if grant.model in before else set()
             added = [one for one in grant.replicas if one.replica not in old]
-            taken_kinds = {kind for one in added for kind in kinds_of(need_of(one.resources))}
             for other in world.grants.values():
-                if world.declared[other.model].priority > world.declared[grant.model].priority and other.shortage:
-                    assert not taken_kinds & _lacked(other), (grant, other)
+                first = world.declared[other.model].priority > world.declared[grant.model].priority
+                if first and other.shortage and not _only_keeps(world, other):
+                    there = {kind for one in added if _may_have(world, other.model, one.placement.node)
+                             for kind in kinds_of(need_of(one.resources))}  # fmt: skip
+                    assert not there & _lacked(other), (grant, other)
 
     history(taken, in_order, shrink=True)
 
@@ -236,3 +274,34 @@ def test_in_the_end_everything_settles(taken: list[Step]) -> None:
         newest = replace(grant, replicas=tuple(one for one in grant.replicas if one.revision == declared.revision))
         if grant.shortage is None and not {"rolls_out_revision", *LACKS.values()} & set(grant.reasons):
             assert len(newest.replicas) == grant.wished
+
+
+@given(steps)
+def test_only_what_is_kept_goes_to_others(taken: list[Step]) -> None:
+    """Nobody is left with less than something needs, and only while there is somebody whose requests wait."""
+
+    def kept(world: World, plan: GrantPlan, before: dict[str, GrantDecided]) -> None:
+        for grant in plan.grants:
+            wish, old = world.wishes.get(grant.model), before.get(grant.model)
+            if Reason.GIVES_UP not in grant.reasons:
+                continue
+            assert wish is not None
+            assert grant.wished >= wish.replicas - wish.kept
+            if old is None or grant.wished < old.wished == wish.replicas:
+                assert any(other.waits for name, other in world.wishes.items() if name != grant.model)
+
+    history(taken, kept, shrink=True)
+
+
+@given(steps)
+def test_nobody_is_placed_where_it_may_not_be(taken: list[Step]) -> None:
+    """A new replica is on a node whose labels and taints allow it."""
+
+    def allowed(world: World, plan: GrantPlan, before: dict[str, GrantDecided]) -> None:
+        for grant in plan.grants:
+            old = {one.replica for one in before[grant.model].replicas} if grant.model in before else set()
+            assert all(
+                _may_have(world, grant.model, one.placement.node) for one in grant.replicas if one.replica not in old
+            )
+
+    history(taken, allowed, shrink=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from events.types.caches import CacheObserved, ModelWarmth
 from events.types.grants import GrantDecided
 from events.types.models import Override
 from events.types.replicas import Card, CardsObserved, ReplicasObserved, ReplicaState, ReplicaStatus
@@ -41,6 +42,7 @@ class World:
         self.observed: dict[str, ReplicasObserved] = {}
         self.running: dict[str, dict[str, float]] = {}
         self.memories: dict[str, Memory] = {}
+        self.caches: dict[str, tuple[CacheObserved, Instant]] = {}
         for one in nodes:
             self.set_node(one)
 
@@ -49,6 +51,14 @@ class World:
     def set_node(self, seen: CardsObserved) -> None:
         self.nodes[seen.node] = seen
         self.pool.set_node(seen)
+
+    def warm(self, where: str, *told: tuple[str, str, float | None], revision: int = 1) -> None:
+        """A node's agent tells of models: where their weights are, and the seconds to their first token."""
+        models = tuple(ModelWarmth(model=m, tier=t, seconds=s, revision=revision) for m, t, s in told)
+        seen = CacheObserved(node=where, used_bytes=0, capacity_bytes=GI, models=models)
+        self.caches.pop(where, None)
+        self.caches[where] = seen, Instant(self.now)
+        self.pool.set_cache(seen, Instant(self.now))
 
     def declare(self, model: str, **fields: object) -> None:
         """Declare a model, or change some fields of its declaration."""
@@ -60,8 +70,11 @@ class World:
         """A person's override."""
         self.declare(model, override=Override(replicas=replicas, until=self.now + seconds))
 
-    def wish(self, model: str, replicas: int, gain: float = 0.0, uid: str | None = None) -> None:
-        wish = Wish(self.declared[model].uid if uid is None else uid, replicas, gain)
+    def wish(
+        self, model: str, replicas: int, gain: float = 0.0, uid: str | None = None, *, kept: int = 0,
+        waits: bool = False,
+    ) -> None:  # fmt: skip
+        wish = Wish(self.declared[model].uid if uid is None else uid, replicas, gain, kept, waits)
         self.wishes[model] = wish
         self.pool.set_wish(model, wish)
 
@@ -86,7 +99,7 @@ class World:
             )
             for model, declared in self.declared.items()
         ]  # fmt: skip
-        return Snapshot(tuple(self.nodes.values()), tuple(views))
+        return Snapshot(tuple(self.nodes.values()), tuple(views), tuple(self.caches.values()))
 
     def live(self, model: str) -> list[str]:
         """Names of granted replicas that do not drain."""
@@ -106,13 +119,16 @@ class World:
         statuses = []
         for name, state in states:
             if name in before:
-                statuses.append(replace(before[name], state=state))
+                at = before[name].ready_at
+                ready_at = self.now if at is None and state is ReplicaState.READY else at
+                statuses.append(replace(before[name], state=state, ready_at=ready_at))
                 continue
             one = granted[name]
             statuses.append(
                 ReplicaStatus(
                     replica=name, uid=self.grants[model].uid, revision=one.revision, state=state,
                     node=one.placement.node, gpus=one.placement.gpus, resources=one.resources, created_at=self.now,
+                    ready_at=self.now if state is ReplicaState.READY else None,
                 )
             )  # fmt: skip
         uid = self.declared[model].uid

@@ -11,6 +11,7 @@ from preemption.core.inventory import MILLI, Holding, Ledger, Need, Node
 from preemption.core.lending.case import Case
 from preemption.core.lending.seat import holdings_of
 from preemption.core.placement import place_among
+from preemption.core.terms import ANYWHERE, Terms
 
 
 @dataclass(slots=True)
@@ -85,14 +86,14 @@ class ClaimBook:
         """Whether anything is set aside for this shortage."""
         return any(claim.shortage == shortage for claim in self._claims.values())
 
-    def find(self, shortage: str, need: Need) -> Placement | None:
+    def find(self, shortage: str, need: Need, terms: Terms = ANYWHERE) -> Placement | None:
         """Where a replica of the shortage would go among its claims; None: nowhere."""
         mine, version = self._of(shortage), self._ledger.version
         for claim in mine:
             self._leave(claim)
         names = {part.placement.node for claim in mine for part in claim.parts.values()}
         nodes = [self._ledger.nodes[name] for name in sorted(names) if name in self._ledger.nodes]
-        found = place_among(nodes, need)
+        found = place_among(nodes, need, terms)
         for claim in mine:
             self._enter(claim)
         self._ledger.version = version  # all is as it was

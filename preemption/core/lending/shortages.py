@@ -86,7 +86,7 @@ def short_of(seat: Seat, now: Instant) -> Short | None:
     declared, stand, lack, need = seat.declared, seat.stand, seat.lack, seat.need
     if declared is None or stand is None or need is None or (lack is not None and not lack.ever):
         return None
-    count = min(seat.unplaced, stand.wished - seat.live)
+    count = min(seat.unplaced, stand.wished - seat.live) - seat.comes
     if count <= 0:
         return None
     since = now if seat.memory.short_since is None else seat.memory.short_since
