@@ -17,6 +17,7 @@ from deploy.api.trainingshapes import (
 from events.types.reclaims import ReclaimChanged, ReclaimVerdict
 from events.units import Instant, format_duration, format_instant
 from preemption.core.attempts.states import State
+from preemption.core.lending.case import Cause
 
 OF_JOB: Final = "training/"
 """What a shortage's name begins with that a training job of higher priority has."""
@@ -25,7 +26,7 @@ TAKEN: Final = frozenset({"taken", "shrunk"})
 
 _WHY: Final[Mapping[str, str]] = {
     "taken": "it was the cheapest that freed enough",
-    "shrunk": "it could give members away and go on",
+    "shrunk": "it could give up some of its members and go on; all of them save and are started again",
     "not_needed": "the others free enough without it",
     "dearer": "others cost less for what they free",
     "frees_nothing_of_use": "none of its places could hold what was wanted",
@@ -76,6 +77,7 @@ _STATES_FOR_PEOPLE: Final[Mapping[str, str]] = {State.CLAIMED: "the GPUs are emp
 _CAUSES: Final[Mapping[str, str]] = {
     "since_commit": "work to be done again", "save": "saving", "stop": "ending", "drain": "waiting for empty GPUs",
     "claim": "set aside and unused", "restore": "coming back",
+    "cards_gone": "work to be done again, for its GPUs vanished",
 }  # fmt: skip
 
 
@@ -105,6 +107,7 @@ def _status(data: ReclaimChanged) -> ReclaimStatus:
     ledger = data.ledger
     return ReclaimStatus(
         state=data.state, message=data.message or _STATES.get(data.state, ""), job=data.job, shortage=data.shortage,
+        cause=data.cause or (Cause.SHORTAGE if data.shortage else Cause.PERSON),
         shortage_since=format_instant(data.shortage_since), cards=list(data.cards), since=format_instant(data.since),
         due=format_instant(data.due), deadline=None if data.deadline is None else format_instant(data.deadline),
         ended=data.ended, checkpoint_step=data.step if data.step >= 0 else None, manifest=data.manifest,
@@ -131,13 +134,24 @@ def who(shortage: str) -> str:
 def _need(data: ReclaimChanged) -> Iterator[str]:
     gpus = "1 GPU" if len(data.cards) == 1 else f"{len(data.cards)} GPUs"
     listed = f"{gpus} ({', '.join(data.cards)})" if data.cards else "its GPUs"
+    since = _moment(data.shortage_since)
+    match data.cause:
+        case Cause.GROWS:
+            yield f"There was room for more members of training job {data.job} (run {data.run}) for some time."
+            yield f"So it had to save by {_moment(data.due)}, to be started again with them."
+            return
+        case Cause.CARDS_GONE:
+            yield f"{gpus[0].upper()}{gpus[1:]} of training job {data.job} (run {data.run}) were gone at {since}."
+            yield f"So it had to save and end by {_moment(data.due)}, if anything of it still ran."
+            return
     if not data.shortage:
-        yield f"A person paused, cancelled or deleted training job {data.job} at {_moment(data.shortage_since)}."
+        yield f"A person paused, cancelled or deleted training job {data.job} at {since}."
         yield f"So it had to give back {listed} by {_moment(data.due)}."
         return
     subject = who(data.shortage)
-    yield f"{subject[0].upper()}{subject[1:]} lacked GPUs since {_moment(data.shortage_since)}."
-    yield f"So training job {data.job} (run {data.run}) had to give {listed} by {_moment(data.due)}."
+    yield f"{subject[0].upper()}{subject[1:]} lacked GPUs since {since}."
+    held = f" of its {data.ledger.gpus:g}" if data.cards and data.ledger.gpus > len(data.cards) else ""
+    yield f"So training job {data.job} (run {data.run}) had to give {listed}{held} by {_moment(data.due)}."
 
 
 def _choice(data: ReclaimChanged) -> Iterator[str]:

@@ -199,6 +199,9 @@ class ReclaimStatus(Shape):
     message: str
     job: str
     shortage: str
+    cause: str
+    """Why the job had to end: shortage, person (it was paused, cancelled, deleted or declared anew), grows (there is
+    room for more of its members), or cards_gone."""
     shortage_since: str
     """Since when the model lacks what the cards are for."""
     cards: list[str]

@@ -105,10 +105,15 @@ def _training_wide(item: Item) -> list[str]:
     ]  # fmt: skip
 
 
+_CAUSES: Final = {"person": "(a person)", "grows": "(to grow)", "cards_gone": "(cards gone)"}
+"""Why a job had to end for which nothing is short."""
+
+
 def _reclaim_row(item: Item) -> list[str]:
     status = item["status"]
+    why = status["shortage"] or _CAUSES.get(status["cause"], "")
     return [
-        item["metadata"]["name"], status["job"], status["shortage"] or "(a person)", status["state"],
+        item["metadata"]["name"], status["job"], why, status["state"],
         str(len(status["cards"])), number(status["checkpointStep"]), f"{sum(status['ledger']['lost'].values()):.1f}",
         age(status["since"]),
     ]  # fmt: skip

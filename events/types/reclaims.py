@@ -32,9 +32,10 @@ class ReclaimVerdict:
 class ReclaimLedger:
     """What the reclaim has cost so far.
 
-    `lost`: GPU-seconds of the victim's cards by cause (`since_commit`: work that must be done again; `save`; `stop`;
-    `drain`; `claim`: set aside and unused; `restore`). `stages`: seconds from the demand to the GPU usable, by stage
-    (`plan`, `ack`, `save`, `stop`, `drain`, `bind`). `steps_lost`: steps done again; None while unknown.
+    `lost`: GPU-seconds of the victim's cards by cause (`since_commit`: work that must be done again; `cards_gone`:
+    likewise, because its cards vanished; `save`; `stop`; `drain`; `claim`: set aside and unused; `restore`). `stages`:
+    seconds from the demand to the GPU usable, by stage (`plan`, `ack`, `save`, `stop`, `drain`, `bind`). `steps_lost`:
+    steps done again; None while unknown.
     """
 
     gpus: Amount = 0.0
@@ -52,7 +53,8 @@ class ReclaimChanged:
     `shortage_uid`. `shortage_since`: since when it lacks them. `due`: by when they are needed. `deadline`: when this
     state has lasted long enough; None: for ever. `cards`: ``NODE/CARD``; `held`: what each of the members held, and
     where. `manifest`, `step`: of the checkpoint that was proven (-1: none). `shortage` is ``training/NAME`` where a job
-    of higher priority needs the cards, and empty where a person paused, cancelled or deleted the job.
+    of higher priority needs the cards, and empty where nothing is short: `cause` says why the job had to end then, a
+    word of `preemption.core.lending.case.Cause` (empty in older records: a shortage, or a person).
     """
 
     id: str
@@ -77,3 +79,4 @@ class ReclaimChanged:
     verdicts: tuple[ReclaimVerdict, ...] = ()
     ledger: ReclaimLedger = ReclaimLedger()
     message: str = ""
+    cause: str = ""

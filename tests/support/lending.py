@@ -21,6 +21,7 @@ from preemption.core.view import AllocatorPolicy
 from tests.support.pool import World, needs, node
 from tests.support.training import Trainer, TrainingAdapter
 
+_WHO = {"person": "a person", "grows": "nobody", "cards_gone": "want of its cards"}
 SMALLEST = 0.1
 """Seconds between two looks of the cluster."""
 
@@ -53,6 +54,7 @@ class LendingWorld(World):
     ) -> None:
         """Declare a job."""
         takes = needs(gpus=1) if resources is None else resources
+        fields.setdefault("min_members", fields.get("members", 1))
         policy = TrainingPolicy(job=name, command=("train",), resources=takes, **fields)  # type: ignore[arg-type]  # tests name real fields
         self.adapter.add(name, Trainer() if trainer is None else trainer)
         self.tell_job(Job(policy=policy, uid=f"{name}-1", revision=1, at=Instant(self.now)))
@@ -78,7 +80,7 @@ class LendingWorld(World):
     def record_reclaims(self, plan: GrantPlan) -> None:
         for one in plan.lent.reclaims:
             self.reclaims[one.id] = one, self.epoch
-            happened = f" ({one.history[-1].happened})" if one.history else f" for {one.shortage or 'a person'}"
+            happened = f" ({one.history[-1].happened})" if one.history else f" for {one.shortage or _WHO[one.cause]}"
             self._tell(f"{one.job}: {one.state}{happened}")
 
     def record_grants(self, plan: GrantPlan) -> None:

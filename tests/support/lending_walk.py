@@ -8,20 +8,23 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from events.types.reclaims import ReclaimChanged
-from events.types.training import Stop
+from events.types.replicas import CardsObserved
+from events.types.training import Stop, TrainingGranted
 from events.units import Seconds
 from preemption.core.allocator import GrantPlan
 from preemption.core.attempts.states import State
+from preemption.core.lending.policy import LendingPolicy
 from preemption.core.training import CheckpointPolicy
 from tests.support.lending import LendingWorld, assert_nothing_twice
 from tests.support.pool import GI, needs, node
 from tests.support.training import Trainer
 
+CARDS = {"n1": 3, "n2": 2}
 MODELS = ("llama", "qwen")
 JOBS = ("tune", "deep", "wide")
 TRAINERS = (
-    Trainer(), Trainer(saves=30.0), Trainer(hears=None), Trainer(hears=None, ends=None), Trainer(sdk=False),
-    Trainer(saves=None), Trainer(saves=None, ends=None), Trainer(steps=40), Trainer(empties=20.0),
+    Trainer(every=5), Trainer(every=5), Trainer(saves=30.0), Trainer(hears=None), Trainer(hears=None, ends=None),
+    Trainer(sdk=False), Trainer(saves=None), Trainer(saves=None, ends=None), Trainer(steps=40), Trainer(empties=20.0),
     Trainer(empties=90.0), Trainer(load=60.0), Trainer(), Trainer(),
 )  # fmt: skip
 QUICK = CheckpointPolicy(ack=Seconds(3.0), save=Seconds(20.0), grace=Seconds(5.0))
@@ -35,7 +38,7 @@ class Walk(LendingWorld):
     """A world whose words get lost. Deterministic for each seed."""
 
     def __init__(self, seed: int) -> None:
-        super().__init__(node("n1", gpus=2, cpu=16.0, memory=64 * GI), node("n2", gpus=1, cpu=8.0, memory=32 * GI))
+        super().__init__(*(_node(name) for name in CARDS), lending=LendingPolicy(restore=Seconds(2.0)))
         self.draw = random.Random(seed)
         self.lossy = True
         self.lost_nodes: set[str] = set()
@@ -102,8 +105,10 @@ class Walk(LendingWorld):
 
     def _declare_job(self, name: str) -> None:
         draw = self.draw
+        members = draw.choice((1, 2, 2, 3))
         self.train(
-            name, draw.choice(TRAINERS), needs(gpus=1), members=draw.choice((1, 1, 2)), checkpoint=QUICK,
+            name, draw.choice(TRAINERS), needs(gpus=1), members=members, min_members=draw.choice((1, members)),
+            checkpoint=QUICK,
             priority=draw.choice((0, 0, 10)), budget_per_hour=draw.choice((2, 60)),
             protected=draw.random() < 0.1, max_failures=100,
         )  # fmt: skip
@@ -122,7 +127,7 @@ class Walk(LendingWorld):
         self._excuse()
 
     def _excuse(self) -> None:
-        """What runs on lost cards may be told to end without a notice."""
+        """What runs on lost cards may be taken out of the grant before it was told by all means; not without notice."""
         for job in self.adapter.jobs.values():
             for run in range(self.training[job.name].run + 1 if job.name in self.training else 0):
                 self.excused.add((job.name, run + 1))
@@ -133,7 +138,7 @@ class Walk(LendingWorld):
 
     def _find_node(self, name: str) -> None:
         self.lost_nodes.discard(name)
-        self.set_node(node(name, gpus=2 if name == "n1" else 1, cpu=16.0, memory=64 * GI))
+        self.set_node(_node(name))
 
     # What is told.
 
@@ -175,6 +180,7 @@ class Walk(LendingWorld):
             if grant.stop is not Stop.NOT:
                 assert (grant.job, grant.run) in self.noticed, f"{grant.job} is told to end without a notice"
             self._assert_ends_rightly(grant.job, grant.run, bool(grant.members))
+            self._assert_enough(grant)
         super().record_grants(plan)
         self._may_crash()
 
@@ -182,11 +188,20 @@ class Walk(LendingWorld):
         """Members that run are not taken out of the grant before they were told by all means."""
         job = self.adapter.jobs[name]
         alive = job.run is not None and job.run.grant.run == run and job.run.ended_at is None
-        if not named and alive and (name, run) not in self.excused:
+        if not named and alive:
             assert job.run is not None
             told = [signal for at, signal in job.signals if at == run]
             newest = self.training[name]
-            assert newest.stop is Stop.KILL, f"{name} run {run} is taken away after {told}"
+            assert newest.stop is Stop.KILL or (name, run) in self.excused, (
+                f"{name} run {run} is taken away after {told}"
+            )
+            assert (name, run) in self.noticed, f"{name} run {run} is taken away without a notice"
+
+    def _assert_enough(self, grant: TrainingGranted) -> None:
+        """Never fewer members than it needs, nor more than it has."""
+        policy = self.jobs[grant.job].policy
+        assert not grant.members or policy.min_members <= len(grant.members) <= policy.members
+        assert [one.member for one in grant.members] == [f"{grant.job}-{rank}" for rank in range(len(grant.members))]
 
     def _may_crash(self) -> None:
         if self.lossy and self.draw.random() < 0.03:
@@ -206,13 +221,17 @@ class Walk(LendingWorld):
             assert not name.startswith("claim/") or name.split("/")[1] in claimed, f"{name} is leaked"
 
     def check_rest(self) -> None:
-        """In the end: every attempt has ended, nothing is claimed, and who wants to run and may does."""
+        """In the end: every attempt has ended, nothing is claimed, and what runs is what is held."""
         open_ones = [one for one, _ in self.reclaims.values() if not one.ended]
         assert not open_ones, [(one.id, one.state) for one in open_ones]
         assert not self.pool.lender.claims.all()
         held = {name for name in self.pool.ledger.holdings if name.startswith("training/")}
         running = {f"training/{m.member}" for grant in self.training.values() for m in grant.members}
         assert held == running
+
+
+def _node(name: str) -> CardsObserved:
+    return node(name, gpus=CARDS[name], cpu=16.0, memory=64 * GI)
 
 
 def _fields(trainer: Trainer) -> dict[str, object]:

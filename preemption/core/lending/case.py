@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Final
 
 from events.types.reclaims import ReclaimChanged, ReclaimLedger, ReclaimStep, ReclaimVerdict
@@ -23,8 +24,22 @@ VERDICTS_MOST: Final = 32
 
 FOREVER: Final = Instant(math.inf)
 
-PERSON: Final = ""
-"""The shortage of a case that a person asked for: a pause, a cancellation, a deletion."""
+NOBODY: Final = ""
+"""The shortage of a case that is for none."""
+
+
+class Cause(StrEnum):
+    """Why a job's run must end."""
+
+    SHORTAGE = "shortage"
+    """A model, or a job of higher priority, needs its cards, or some of them."""
+    PERSON = "person"
+    """It was paused, cancelled, deleted or declared anew."""
+    GROWS = "grows"
+    """There is room for more of its members: it saves, and is started again with them."""
+    CARDS_GONE = "cards_gone"
+    """Its node or its cards are not there any more."""
+
 
 STAGES: Final[Mapping[State, str]] = {
     State.NOTIFIED: "ack", State.SAVING: "save", State.SAVED: "stop", State.STOPPING: "stop",
@@ -47,14 +62,16 @@ _ENDED_RUN: Final = frozenset({State.DRAINING, State.LOST})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """An attempt with its context. `members`: what the victim holds and gives up. `shortage` of the attempt is the name
-    of a model, ``training/NAME`` for a job of higher priority, or `PERSON`."""
+    """An attempt with its context. `members`: those of its gang that the victim gives up. The others go on: all of them
+    save and end, and are started again without these. `shortage` of the attempt is the name of a model,
+    ``training/NAME`` for a job of higher priority, or `NOBODY`."""
 
     attempt: Attempt
     run: int
     members: tuple[MemberGrant, ...]
     shortage_uid: str
     shortage_since: Instant
+    cause: Cause = Cause.SHORTAGE
     cost: float = 0.0
     verdicts: tuple[ReclaimVerdict, ...] = ()
     ledger: ReclaimLedger = field(default_factory=ReclaimLedger)
@@ -77,8 +94,8 @@ class Case:
 
     @property
     def for_shortage(self) -> bool:
-        """Whether cards are short, rather than a person having asked for it."""
-        return self.attempt.shortage != PERSON
+        """Whether cards are short."""
+        return self.cause is Cause.SHORTAGE
 
     @property
     def yielded_at(self) -> Instant | None:
@@ -101,7 +118,7 @@ class Case:
             since=one.since, due=one.due, deadline=None if one.deadline == FOREVER else one.deadline, ended=one.ended,
             manifest=one.manifest, step=one.step, cost=self.cost,
             history=tuple(ReclaimStep(at=c.at, happened=c.happened, state=c.state) for c in one.history),
-            verdicts=self.verdicts, ledger=self.ledger, message=self.message,
+            verdicts=self.verdicts, ledger=self.ledger, message=self.message, cause=self.cause,
         )  # fmt: skip
 
 
@@ -117,8 +134,14 @@ def read_case(event: ReclaimChanged, epoch: int) -> Case:
     return Case(
         attempt=attempt, run=event.run, members=event.held, shortage_uid=event.shortage_uid,
         shortage_since=Instant(event.shortage_since), cost=event.cost, verdicts=event.verdicts, ledger=event.ledger,
-        message=event.message,
+        message=event.message, cause=_cause(event),
     )  # fmt: skip
+
+
+def _cause(event: ReclaimChanged) -> Cause:
+    if event.cause:
+        return Cause(event.cause)
+    return Cause.SHORTAGE if event.shortage else Cause.PERSON
 
 
 def step(case: Case, news: News, now: Instant, policy: AttemptPolicy) -> Case:
@@ -129,7 +152,7 @@ def step(case: Case, news: News, now: Instant, policy: AttemptPolicy) -> Case:
     if after.state is case.attempt.state:
         return replace(case, attempt=after)
     spent = max(0.0, now - case.attempt.since)
-    return replace(case, attempt=after, ledger=_spend(case.ledger, case.attempt.state, spent))
+    return replace(case, attempt=after, ledger=_spend(case, spent))
 
 
 def account(case: Case, seen: TrainingObserved | None) -> Case:
@@ -150,7 +173,8 @@ def account(case: Case, seen: TrainingObserved | None) -> Case:
     lost = dict(case.ledger.lost)
     began = seen.started_at if proven is None else max(proven.at, seen.started_at or proven.at)
     if began is not None:
-        lost["since_commit"] = case.ledger.gpus * max(0.0, _halted(attempt) - began)
+        cause = Cause.CARDS_GONE if case.cause is Cause.CARDS_GONE else "since_commit"
+        lost[str(cause)] = case.ledger.gpus * max(0.0, _halted(attempt) - began)
     return replace(case, attempt=attempt, ledger=replace(case.ledger, lost=lost, steps_lost=steps))
 
 
@@ -180,10 +204,13 @@ def _halted(attempt: Attempt) -> Instant:
     return next((change.at for change in attempt.history if change.state in _HALTS), attempt.since)
 
 
-def _spend(ledger: ReclaimLedger, state: State, seconds: float) -> ReclaimLedger:
+def _spend(case: Case, seconds: float) -> ReclaimLedger:
+    """While it saves and ends, the whole gang stands still; set aside is what it gives up."""
+    ledger, state = case.ledger, case.state
     lost, stages = dict(ledger.lost), dict(ledger.stages)
+    gpus = gpus_of(case.members) if state is State.CLAIMED else ledger.gpus
     if state in STAGES:
         stages[STAGES[state]] = stages.get(STAGES[state], 0.0) + seconds
     if state in CAUSES:
-        lost[CAUSES[state]] = lost.get(CAUSES[state], 0.0) + seconds * ledger.gpus
+        lost[CAUSES[state]] = lost.get(CAUSES[state], 0.0) + seconds * gpus
     return replace(ledger, lost=lost, stages=stages)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from events.types.reclaims import ReclaimLedger, ReclaimVerdict
-from events.types.training import RunState
+from events.types.training import MemberGrant, RunState
 from events.units import Instant, Seconds
 from preemption.core.attempts.attempt import Attempt
 from preemption.core.attempts.states import State
-from preemption.core.lending.case import PERSON, VERDICTS_MOST, Case, cards_of, gpus_of
+from preemption.core.lending.case import NOBODY, VERDICTS_MOST, Case, Cause, cards_of, gpus_of
+from preemption.core.lending.claims import ClaimBook
 from preemption.core.lending.mirror import Mirror, task_of_need
 from preemption.core.lending.planner import Promised
 from preemption.core.lending.policy import LendingPolicy
-from preemption.core.lending.seat import JobSeat, Want
+from preemption.core.lending.seat import JobSeat, Want, holding_name
 from preemption.core.lending.shortages import Short
-from preemption.core.reclaim.values import Coming, Held, Job, ReclaimPlan, Shortage, Verdict, Why
+from preemption.core.reclaim.values import Coming, Job, ReclaimPlan, Shortage, Verdict, Victim, Why
 
 LEAST_WORTH = 0.01
 """A100s that a job without a GPU counts as: its cores are worth something too (chosen)."""
@@ -23,42 +25,72 @@ LEAST_WORTH = 0.01
 _NOT_COMING = frozenset({State.CANCELLING, State.LOST})
 
 
-def planner_job(seat: JobSeat, held: tuple[Held, ...], how: tuple[LendingPolicy, Mirror], now: Instant) -> Job | None:
-    """A running job as the planner prices it; None while its declaration cannot be read: then it is left as it is."""
+def planner_job(seat: JobSeat, how: tuple[LendingPolicy, Mirror], now: Instant) -> Job | None:
+    """A running job as the planner prices it; None while its declaration cannot be read: then it is left as it is. Its
+    members stand in the order of its grant, so that the planner's indices are those."""
     policy, mirror = how
-    if seat.job is None:
+    held = mirror.taken(holding_name(one.member) for one in seat.granted)
+    if seat.job is None or not held:
         return None
     seen, declared = seat.seen, seat.job.policy
+    elastic = declared.min_members < len(held) == len(seat.granted)
     began = seat.started_at if seen is None or seen.started_at is None else Instant(seen.started_at)
     began = now if began is None else began
-    saved = None if seen is None else seen.checkpoint
-    saved = saved if saved is not None and saved.verified else None
+    saved = seat.saved
     worth = sum(mirror.worth(one.placement) for one in seat.granted)
     parts = gpus_of(seat.granted) / max(1, sum(len(one.placement.gpus) for one in seat.granted))
     return Job(
         name=seat.name, members=held, started_at=began, priority=declared.priority,
         last_commit_at=None if saved is None else Instant(saved.at), worth=max(LEAST_WORTH, worth * parts),
-        save=policy.save if saved is None or not saved.seconds else Seconds(saved.seconds), restore=policy.restore,
-        preempted_at=seat.yielded, min_run=declared.min_run, budget_per_hour=declared.budget_per_hour,
+        save=save_of(seat, policy), restore=policy.restore, preempted_at=seat.yielded, min_run=declared.min_run,
+        budget_per_hour=declared.budget_per_hour,
         parked=seat.waited if now - began < seat.waited else Seconds(0.0), protected=declared.protected,
-        yielding=seat.governing is not None or seat.want(now) is not Want.RUN,
+        yielding=bool(seat.holding) or seat.want(now) is not Want.RUN,
+        min_members=declared.min_members if elastic else 0,
     )  # fmt: skip
 
 
-def promise_of(seat: JobSeat, held: tuple[Held, ...], policy: LendingPolicy, now: Instant) -> Promised | None:
-    """What a job that was told to yield, or has ended and is not gone yet, will free; None: it frees nothing."""
-    case = seat.governing
-    if not held:
-        return None
-    if case is None:
-        ended = seat.seen is not None and seat.seen.state is RunState.ENDED
-        soon = Coming(Instant(now + policy.reclaim.yield_time), held, yielding=True)
-        return Promised("", "", soon) if ended else None
-    if case.state in _NOT_COMING:
-        return None
-    at = now if case.state is State.CLAIMED else Instant(max(now, case.attempt.due) + policy.reclaim.yield_time)
-    shortage = "" if case.state is State.DRAINING_DONE else case.attempt.shortage
-    return Promised(case.id, shortage, Coming(at, held, yielding=True))
+def save_of(seat: JobSeat, policy: LendingPolicy) -> Seconds:
+    """How long its next save takes: as long as the last, where that is known."""
+    saved = seat.saved
+    return policy.save if saved is None or not saved.seconds else Seconds(saved.seconds)
+
+
+def merged(victims: Sequence[Victim]) -> list[Victim]:
+    """One victim a job, with all members that are asked of it."""
+    by_job: dict[str, Victim] = {}
+    for one in victims:
+        known = by_job.get(one.job, one)
+        members = tuple(sorted({*known.members, *one.members}))
+        cost = one.cost if known is one else known.cost + one.cost
+        by_job[one.job] = Victim(one.job, members, known.whole or one.whole, cost)
+    return [by_job[name] for name in sorted(by_job)]
+
+
+def promises_of(
+    seat: JobSeat, mirror: Mirror, claims: ClaimBook, policy: LendingPolicy, now: Instant
+) -> list[Promised]:
+    """What a job that was told to yield, or has ended and is not gone yet, will free."""
+    promised = []
+    if seat.governing is None and seat.seen is not None and seat.seen.state is RunState.ENDED:
+        soon = Coming(Instant(now + policy.reclaim.yield_time), mirror.taken(seat.held), yielding=True)
+        promised += [Promised("", "", soon)] if soon.freed else []
+    for case in seat.holding:
+        held = mirror.taken(_freed(seat, case, claims))
+        if case.state in _NOT_COMING or not held:
+            continue
+        at = now if case.state is State.CLAIMED else Instant(max(now, case.attempt.due) + policy.reclaim.yield_time)
+        shortage = "" if case.state is State.DRAINING_DONE else case.attempt.shortage
+        promised.append(Promised(case.id, shortage, Coming(at, held, yielding=True)))
+    return promised
+
+
+def _freed(seat: JobSeat, case: Case, claims: ClaimBook) -> list[str]:
+    """The names in the ledger of what an attempt frees."""
+    if case.state is State.CLAIMED:
+        return list(claims.parts(case.id))
+    whole = len(case.members) >= len(seat.granted)
+    return sorted(seat.held) if whole else [holding_name(one.member) for one in case.members]
 
 
 def drains_of(drains: Mapping[str, Instant], mirror: Mirror, policy: LendingPolicy, now: Instant) -> tuple[Coming, ...]:
@@ -82,26 +114,39 @@ def shortage_value(short: Short, mirror: Mirror) -> Shortage:
     )
 
 
-def new_case(seat: JobSeat, short: Short, how: tuple[LendingPolicy, int], now: Instant, *, message: str) -> Case:
-    """A new attempt to have a job yield. Its notice is due when the trainer has had its declared times."""
+def new_case(
+    seat: JobSeat, short: Short | Cause, how: tuple[LendingPolicy, int], now: Instant, *, message: str
+) -> Case:  # fmt: skip
+    """A new attempt to have a job end its run and give up all its members, for a shortage or for another cause. Its
+    notice is due when the trainer has had its declared times."""
     policy, epoch = how
     assert seat.grant is not None
+    given = seat.granted
     times = policy.attempt(None if seat.job is None else seat.job.policy)
     identity = f"{seat.name}-{seat.run}-{round(now * 1000):x}"
     while identity == seat.last_attempt or identity in seat.open:
         identity += "b"
     seat.last_attempt = identity
     attempt = Attempt(
-        id=identity, job=seat.name, uid=seat.grant.uid, shortage=short.name, cards=cards_of(seat.granted), epoch=epoch,
+        id=identity, job=seat.name, uid=seat.grant.uid, shortage=NOBODY, cards=cards_of(given), epoch=epoch,
         due=Instant(now + times.ack + times.save), state=State.SELECTED, since=now,
         deadline=Instant(now + times.selected),
     )  # fmt: skip
-    plan = {} if short.name == PERSON else {"plan": max(0.0, now - short.since)}
-    ledger = ReclaimLedger(gpus=gpus_of(seat.granted), stages=plan)
-    return Case(
-        attempt=attempt, run=seat.run, members=seat.granted, shortage_uid=short.uid, shortage_since=short.since,
-        ledger=ledger, message=message,
+    case = Case(
+        attempt=attempt, run=seat.run, members=given, shortage_uid="", shortage_since=now,
+        ledger=ReclaimLedger(gpus=gpus_of(seat.granted)), message=message,
     )  # fmt: skip
+    if isinstance(short, Cause):
+        return replace(case, cause=short)
+    return replace(
+        case, attempt=replace(attempt, shortage=short.name), shortage_uid=short.uid, shortage_since=short.since,
+        ledger=replace(case.ledger, stages={"plan": max(0.0, now - short.since)}),
+    )  # fmt: skip
+
+
+def giving(case: Case, members: tuple[MemberGrant, ...]) -> Case:
+    """The case, if the job gives up these members only and goes on with the others."""
+    return replace(case, members=members, attempt=replace(case.attempt, cards=cards_of(members)))
 
 
 def verdicts_of(plan: ReclaimPlan) -> tuple[ReclaimVerdict, ...]:

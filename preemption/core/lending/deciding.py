@@ -12,8 +12,18 @@ from events.units import Instant, Seconds
 from preemption.core.gpus.reserve import Reserve
 from preemption.core.gpus.shapes import Spot
 from preemption.core.inventory import Ledger, Need, need_of
-from preemption.core.lending.case import PERSON, Case
-from preemption.core.lending.choosing import drains_of, new_case, planner_job, promise_of, shortage_value, verdicts_of
+from preemption.core.lending.case import Case, Cause
+from preemption.core.lending.choosing import (
+    drains_of,
+    giving,
+    merged,
+    new_case,
+    planner_job,
+    promises_of,
+    save_of,
+    shortage_value,
+    verdicts_of,
+)
 from preemption.core.lending.claims import ClaimBook
 from preemption.core.lending.granting import Because, started, words_of
 from preemption.core.lending.mirror import Mirror, mix_of
@@ -59,6 +69,8 @@ class Decider:
         self.opened: set[str] = set()
         """Jobs that have attempts which have not ended."""
         self._waiting: set[str] = set()
+        self._growing: set[str] = set()
+        """Jobs that run with fewer members than they could."""
         self._back_off: dict[str, Instant] = {}
 
     def decide(self, dirty: set[str], wants: Mapping[str, Short], scene: Scene, now: Instant) -> Made:
@@ -67,14 +79,14 @@ class Decider:
         for name in sorted(dirty | {name for name, at in self._back_off.items() if at <= now}):
             self._sort(name, made, now)
         key = (
-            self._ledger.version, self.changes, frozenset(self._waiting), scene.hungry,
+            self._ledger.version, self.changes, frozenset(self._waiting), frozenset(self._growing), scene.hungry,
             tuple((one.name, one.uid, one.count, one.priority, one.resources, one.blocked)
                   for _, one in sorted(wants.items())),
-            tuple((case.id, case.state) for name in self.opened if (case := self._seats[name].governing) is not None),
+            tuple((case.id, case.state) for case in self._holding()),
         )  # fmt: skip
         if key != self._decided_from or any(at <= now for at in self._look_at):
             self._decided_from, self._look_at = key, []
-            if self._waiting or wants or self.gangs:
+            if self._waiting or self._growing or wants or self.gangs:
                 self._decide(wants, scene, made, now)
         return made
 
@@ -87,31 +99,39 @@ class Decider:
         self._drains = {name: self._drains.get(name, now) for name in usual.drains}
         seats = [self._seats[name] for name in sorted(self._waiting)]
         room = self._room(scene.hungry, [*usual.resources, *(seat.job.policy.resources for seat in seats if seat.job)])
-        self._start(seats, room, made, now)
+        if seats or self._growing:
+            self._start(seats, room, made, now)
         self._find_gangs([seat for seat in seats if seat.name not in made.started], now)
         self._reclaim({**wants, **self.gangs}, room, made, now)
 
     def asked_by_person(self, seat: JobSeat, want: Want, now: Instant) -> Case:
         """The attempt that ends a run because a person wants that."""
-        short = Short(
-            name=PERSON, uid="", resources=Resources(), count=0, priority=0, since=now, kinds=frozenset()
-        )  # fmt: skip
-        return new_case(seat, short, (self._policy, self.epoch), now, message=f"{seat.name} was {_PEOPLE[want]}")
+        how = self._policy, self.epoch
+        return new_case(seat, Cause.PERSON, how, now, message=f"{seat.name} was {_PEOPLE[want]}")
+
+    def lost_its_cards(self, seat: JobSeat, now: Instant) -> Case:
+        """The attempt that ends a run whose node or cards are not there any more."""
+        how = self._policy, self.epoch
+        return new_case(seat, Cause.CARDS_GONE, how, now, message=f"the cards of {seat.name} are not there any more")
 
     # Who is started.
 
     def _sort(self, name: str, made: Made, now: Instant) -> None:
         """Whether a job waits for room, for its next try, or does not want to run."""
         self._waiting.discard(name)
+        self._growing.discard(name)
         self._back_off.pop(name, None)
         seat = self._seats.get(name)
         if seat is None or seat.job is None:
             return
         want = seat.want(now)
         if want is Want.RUN:
-            if seat.governing is None and not seat.alive and (seat.empty or seat.misplaced):
+            free = seat.governing is None and not seat.alive and (seat.empty or seat.misplaced)
+            if free or seat.kept:
                 self._waiting.add(name)
                 seat.waiting_since = _since(seat, now) if seat.waiting_since is None else seat.waiting_since
+            elif seat.may_grow:
+                self._growing.add(name)
             elif not seat.alive:
                 self._tell(seat, made, Because.WAITS_EMPTY, "its last run is not seen to be gone from its cards")
             return
@@ -126,14 +146,15 @@ class Decider:
             made.touched.add(name)
 
     def _start(self, seats: Sequence[JobSeat], room: Room, made: Made, now: Instant) -> None:
-        """Start those that have room, and have had it for long enough."""
-        if not seats:
-            return
+        """Start those that have room, and have had it for long enough; and likewise with more members."""
         waiting = sorted((self._waiting_job(seat, now) for seat in seats), key=lambda one: _turn(one, now))
-        placed, lacks = place_jobs(room, waiting), dict[Need, Lack]()
+        growing = [self._waiting_job(self._seats[name], now) for name in sorted(self._growing)]
+        placed, lacks = place_jobs(room, waiting, growing), dict[Need, Lack]()
+        for one in growing:
+            self._grow(one, placed.more[one.seat.name], made, now)
         for one in waiting:
             seat = one.seat
-            spots = placed.get(seat.name)
+            spots = placed.spots.get(seat.name)
             if spots is None:
                 seat.fits_since = None
                 need = need_of(one.resources)
@@ -142,13 +163,29 @@ class Decider:
                 continue
             seat.fits_since = now if seat.fits_since is None else seat.fits_since
             waited = Seconds(now - (now if seat.waiting_since is None else seat.waiting_since))
-            settles = Seconds(0.0) if one.claimed else self._policy.settles(seat.recent(now), waited)
+            settles = Seconds(0.0) if one.claimed or one.kept else self._policy.settles(seat.recent(now), waited)
             due = Instant(seat.fits_since + settles)
             if now < due:
                 self._look_at.append(due)
                 self._tell(seat, made, Because.SETTLES, "there is room; it is waited for whether that lasts")
             else:
                 made.started[seat.name] = self._started(seat, spots, now)
+
+    def _grow(self, one: Waiting, more: int, made: Made, now: Instant) -> None:
+        """Have a job that could have so many more members end, to be started again with them, once that pays."""
+        seat, case = one.seat, one.seat.governing
+        if not more or case is not None:
+            seat.grows_since = None
+            made.needless += [] if more or case is None else [case.id]
+            return
+        seat.grows_since = now if seat.grows_since is None else seat.grows_since
+        lasts = self._policy.grows(len(seat.granted), more, save_of(seat, self._policy))
+        due = Instant(seat.grows_since + max(lasts, self._policy.settles(seat.recent(now), Seconds(0.0))))
+        if now < due:
+            self._look_at.append(due)
+            return
+        words = f"there is room for {more} more of the members of {seat.name}, which runs with {len(seat.granted)}"
+        made.cases.append(giving(new_case(seat, Cause.GROWS, (self._policy, self.epoch), now, message=words), ()))
 
     def _started(self, seat: JobSeat, spots: Sequence[Spot], now: Instant) -> TrainingGranted:
         assert seat.job is not None
@@ -167,9 +204,11 @@ class Decider:
         boost = min(reclaim.most_boost, int(waited // reclaim.age_every))
         claimed = [holding for attempt in self._claims.attempts(training_key(seat.name))
                    for holding in self._claims.parts(attempt).values()]  # fmt: skip
+        kept = seat.granted if seat.alive else seat.kept
         return Waiting(
-            seat=seat, members=policy.members, resources=policy.resources, priority=policy.priority + boost,
-            aged=boost > 0, claimed=tuple(claimed),
+            seat=seat, members=policy.members, least=policy.min_members, resources=policy.resources,
+            priority=policy.priority + boost, aged=boost > 0, claimed=tuple(claimed),
+            kept=tuple(holdings_of(kept).values()),
         )  # fmt: skip
 
     def _room(self, hungry: tuple[Hungry, ...], resources: Iterable[Resources]) -> Room:
@@ -192,7 +231,7 @@ class Decider:
     def _find_gangs(self, waiting: Sequence[JobSeat], now: Instant) -> None:
         """Waiting jobs for which others of lower priority could yield."""
         self.gangs = {}
-        served = {case.attempt.shortage for name in self.opened if (case := self._seats[name].governing) is not None}
+        served = {case.attempt.shortage for case in self._holding()}
         lowest = min((seat.priority for seat in self._seats.values() if seat.alive), default=None) if waiting else None
         for seat in waiting:
             job = seat.job
@@ -201,7 +240,7 @@ class Decider:
             if job is None or not (able or name in served):
                 continue
             self.gangs[name] = Short(
-                name=name, uid=job.uid, resources=job.policy.resources, count=job.policy.members, gang=True,
+                name=name, uid=job.uid, resources=job.policy.resources, count=job.policy.min_members, gang=True,
                 priority=job.policy.priority, since=seat.waiting_since or now, kinds=frozenset(),
             )  # fmt: skip
 
@@ -229,8 +268,7 @@ class Decider:
         """The cases that a plan comes to, or why there is none."""
         plan, name = one.plan, short.name
         if one.idle:
-            made.needless += [case.id for job in self.opened if (case := self._seats[job].governing) is not None
-                              and case.attempt.shortage == name]  # fmt: skip
+            made.needless += [case.id for case in self._holding() if case.attempt.shortage == name]
         self.refusals.pop(name, None)
         if plan is not None and plan.outcome in (Outcome.INFEASIBLE, Outcome.COMING):
             told = tell_plan(plan, now)
@@ -238,24 +276,27 @@ class Decider:
         if plan is None or plan.outcome is not Outcome.RECLAIMS:
             return
         verdicts = verdicts_of(plan)
-        message = f"{'job' if short.gang else 'model'} {name.removeprefix('training/')} needs its cards"
-        for victim in plan.victims:
-            how = (self._policy, self.epoch)
-            case = new_case(self._seats[victim.job], short, how, now, message=message)
+        who = f"{'job' if short.gang else 'model'} {name.removeprefix('training/')}"
+        for victim in merged(plan.victims):
+            seat, how = self._seats[victim.job], (self._policy, self.epoch)
+            case = new_case(seat, short, how, now, message=f"{who} needs its cards")
+            if not victim.whole:
+                given, count = tuple(seat.granted[index] for index in victim.members), len(seat.granted)
+                case = replace(giving(case, given), message=f"{who} needs {len(given)} of its {count} members' cards")
             made.cases.append(case.priced(victim.cost, verdicts))
+
+    def _holding(self) -> list[Case]:
+        """All attempts that hold cards."""
+        return [case for name in sorted(self.opened) for case in self._seats[name].holding]
 
     def _board(self, room: Room, blocked: frozenset[str], now: Instant) -> Board:
         space = self._mirror.sync()
         jobs: list[Job] = []
         promised: list[Promised] = []
         for _, seat in sorted(self._seats.items()):
-            held = self._mirror.taken(seat.held)
-            if seat.alive and held and (job := planner_job(seat, held, (self._policy, self._mirror), now)) is not None:
+            if seat.alive and (job := planner_job(seat, (self._policy, self._mirror), now)) is not None:
                 jobs.append(job)
-            case = seat.governing
-            claimed = () if case is None else self._mirror.taken(self._claims.parts(case.id))
-            if (promise := promise_of(seat, (*held, *claimed), self._policy, now)) is not None:
-                promised.append(promise)
+            promised += promises_of(seat, self._mirror, self._claims, self._policy, now)
         return Board(
             space=space, jobs=tuple(jobs), promised=tuple(promised), mix=room.mix,
             coming=drains_of(self._drains, self._mirror, self._policy, now), gangs=frozenset(self.gangs),

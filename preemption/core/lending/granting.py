@@ -12,7 +12,7 @@ from events.names import member_name
 from events.types.grants import Placement
 from events.types.training import MemberGrant, NoticeGiven, NoticeMode, Stop, TrainingGranted
 from preemption.core.attempts.states import State
-from preemption.core.lending.case import PERSON, Case
+from preemption.core.lending.case import Case, Cause
 from preemption.core.lending.seat import Job, JobSeat
 
 
@@ -21,6 +21,12 @@ class Because(StrEnum):
 
     YIELDS = "yields"
     """Its cards are needed: it has a notice, or is told to end."""
+    SHRINKS = "shrinks"
+    """Likewise, of some of its members; all of them end, and it is started again with the others."""
+    GROWS = "grows"
+    """There is room for more of its members: it ends, and is started again with them."""
+    CARDS_GONE = "cards_gone"
+    """Its node or its cards are not there any more."""
     GOES_ON = "goes_on"
     """They are not needed any more: the notice is withdrawn."""
     ENDS = "ends"
@@ -90,17 +96,33 @@ def _running(seat: JobSeat, old: TrainingGranted, case: Case | None) -> Training
         reasons = ("runs",) if seat.alive else (str(Because.WAITS_EMPTY),)
         return replace(old, notice=None, stop=Stop.NOT, reasons=reasons, message="")
     if case.state in _NOTICED:
-        why = Because.YIELDS if case.for_shortage else Because.ENDS
         stop = _STOPS.get(case.state, Stop.NOT)
-        return replace(
-            old, notice=_notice(case, NoticeMode.SAVE_AND_EXIT), stop=stop, reasons=(str(why),), message=case.message
-        )
+        notice = _notice(case, NoticeMode.SAVE_AND_EXIT)
+        return replace(old, notice=notice, stop=stop, reasons=(str(_why(old, case)),), message=case.message)
     if case.state is State.CANCELLING:
         withdrawn = _notice(case, NoticeMode.WITHDRAWN)
         return replace(old, notice=withdrawn, stop=Stop.NOT, reasons=(str(Because.GOES_ON),), message="")
-    return replace(old, reasons=(str(Because.WAITS_EMPTY),))  # it has ended: what it was told stands
+    stands = old.notice
+    if case.state is State.LOST and stands is None:  # should it live on where nobody reaches it, it may hear this
+        stands = _notice(case, NoticeMode.SAVE_AND_EXIT)
+    return replace(old, notice=stands, reasons=(str(Because.WAITS_EMPTY),))  # it has ended: what it was told stands
+
+
+def _why(old: TrainingGranted, case: Case) -> Because:
+    if case.cause is Cause.SHORTAGE:
+        return Because.YIELDS if len(case.members) >= len(old.members) else Because.SHRINKS
+    return _BECAUSE[case.cause]
+
+
+_BECAUSE: Final = {
+    Cause.PERSON: Because.ENDS, Cause.GROWS: Because.GROWS, Cause.CARDS_GONE: Because.CARDS_GONE,
+}  # fmt: skip
+_SAYS: Final = {
+    Cause.PERSON: "a person asked for it", Cause.GROWS: "there is room for more members",
+    Cause.CARDS_GONE: "its cards are not there any more",
+}  # fmt: skip
 
 
 def _notice(case: Case, mode: NoticeMode) -> NoticeGiven:
-    reason = "a person asked for it" if case.attempt.shortage == PERSON else f"{case.attempt.shortage} needs the cards"
+    reason = _SAYS.get(case.cause) or f"{case.attempt.shortage} needs the cards"
     return NoticeGiven(id=case.id, deadline=case.attempt.due, mode=mode, reason=reason)

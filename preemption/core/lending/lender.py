@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from events.types.reclaims import ReclaimChanged
+from events.types.replicas import CardsObserved
 from events.types.training import RunState, TrainingGranted, TrainingObserved
 from events.units import Instant
 from preemption.core.attempts.attempt import News
 from preemption.core.attempts.states import TABLE, Happened, State
 from preemption.core.inventory import Ledger
-from preemption.core.lending.case import Case, account, read_case, resumed, step
+from preemption.core.lending.case import Case, Cause, account, read_case, resumed, step
 from preemption.core.lending.claims import ClaimBook
 from preemption.core.lending.deciding import Decider
 from preemption.core.lending.granting import grant_of, says_the_same
@@ -52,6 +53,7 @@ class Lender:
         self._dirty: set[str] = set()
         self._opened: set[str] = set()
         """Jobs that have attempts which have not ended."""
+        self._nodes: dict[str, CardsObserved] = {}
         self._going: set[str] = set()
         """Attempts whose claims were used by a grant that was not on record yet."""
         self._forgotten: dict[str, int] = {}
@@ -121,18 +123,25 @@ class Lender:
         if self._ledger.overcommitted():
             self.claims.refresh()
         version = self._ledger.version
-        self._dirty |= self._opened
+        self._dirty |= self._opened | self._moved()
         for name in sorted(self._dirty):
             self._advance(self._seats[name], now)
         return self._ledger.version != version
+
+    def _moved(self) -> set[str]:
+        """All jobs, if any node was told anew: their places may not be there any more, or again."""
+        now, before = self._ledger.seen, self._nodes
+        if len(now) == len(before) and all(before.get(name) is seen for name, seen in now.items()):
+            return set()
+        self._nodes = dict(now)
+        return set(self._seats)
 
     def settle(self, now: Instant, wants: Mapping[str, Short]) -> bool:
         """End claims that were used or are not wanted, and call off what no shortage needs; whether something became
         free."""
         freed = False
         for name in sorted(self._opened):
-            case = self._seats[name].governing
-            if case is not None:
+            for case in self._seats[name].holding:
                 freed |= self._settle(self._seats[name], case, wants, now)
         return freed
 
@@ -157,8 +166,7 @@ class Lender:
         """What is done about each model's shortage."""
         by_shortage: dict[str, list[Case]] = {}
         for name in sorted(self._opened):
-            case = self._seats[name].governing
-            if case is not None:
+            for case in self._seats[name].holding:
                 by_shortage.setdefault(case.attempt.shortage, []).append(case)
         told = {name: tell_cases(by_shortage.get(name, []), now) or self._decider.refusals.get(name)
                 or tell_others(by_shortage) for name in wants}  # fmt: skip
@@ -277,7 +285,9 @@ class Lender:
     def _settle(self, seat: JobSeat, case: Case, wants: Mapping[str, Short], now: Instant) -> bool:
         stands = self._stands(seat, case, wants, now)
         if case.state is State.CLAIMED:
-            stands = stands and case.for_shortage  # what a person took back is anybody's
+            if case.cause is Cause.GROWS and case is seat.governing and seat.kept:
+                return False  # it is about to be started again
+            stands = stands and case.for_shortage  # what was not short is anybody's
             return self._settle_claim(seat, case, stands=stands, now=now)
         if not stands and Happened.SHORTAGE_GONE in TABLE[case.state]:
             self._move(seat, case, News(Happened.SHORTAGE_GONE), now)
@@ -298,9 +308,14 @@ class Lender:
         return True
 
     def _stands(self, seat: JobSeat, case: Case, wants: Mapping[str, Short], now: Instant) -> bool:
-        """Whether what the attempt is for is still wanted."""
-        if not case.for_shortage:
-            return seat.job is not None and seat.want(now) in ASKED_BY_PEOPLE
+        """Whether what the attempt is for is still wanted. (Whether there still is room to grow, the decision says.)"""
+        match case.cause:
+            case Cause.PERSON:
+                return seat.job is not None and seat.want(now) in ASKED_BY_PEOPLE
+            case Cause.CARDS_GONE:
+                return seat.misplaced
+            case Cause.GROWS:
+                return True
         short = wants.get(case.attempt.shortage) or self._decider.gangs.get(case.attempt.shortage)
         return short is not None and short.uid == case.shortage_uid
 
@@ -315,12 +330,14 @@ class Lender:
                 self._advance(seat, now)
 
     def _ask_by_people(self, seat: JobSeat, now: Instant) -> None:
-        """A run that a person does not want any more is told to checkpoint and end."""
+        """A run that a person does not want any more, or that has lost its cards, is told to checkpoint and end."""
         if seat.job is None or seat.governing is not None or not seat.alive or seat.given_up:
             return
         want = seat.want(now)
         if want in ASKED_BY_PEOPLE:
             self._open(seat, self._decider.asked_by_person(seat, want, now))
+        elif seat.misplaced:
+            self._open(seat, self._decider.lost_its_cards(seat, now))
 
     def _open(self, seat: JobSeat, case: Case) -> None:
         seat.open[case.id] = case
@@ -357,9 +374,7 @@ class Lender:
 def _keeps(seat: JobSeat) -> bool:
     """Whether the members of its run may stay in its grant."""
     if not seat.granted or (seat.governing is not None and seat.governing.state is State.CLAIMED):
-        return False
+        return bool(seat.kept)
     if seat.seen is not None and seat.seen.state is RunState.ENDED and seat.seen.empty_at is not None:
         return False
-    if seat.governing is not None:
-        return True
-    return not seat.misplaced and not seat.given_up
+    return seat.governing is not None or not seat.given_up

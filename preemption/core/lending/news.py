@@ -12,7 +12,7 @@ from events.types.training import Ending, NoticeStatus, RunState, TrainingObserv
 from events.units import Instant, Seconds
 from preemption.core.attempts.attempt import News
 from preemption.core.attempts.states import TABLE, Happened, State
-from preemption.core.lending.case import Case
+from preemption.core.lending.case import Case, Cause
 from preemption.core.lending.seat import JobSeat
 
 _ENDINGS: Final = {
@@ -46,7 +46,7 @@ def _of_victim(seat: JobSeat, case: Case) -> list[News]:
             found.append(News(_ENDINGS.get(seen.ending or Ending.LOST, Happened.GONE)))
         if seen.empty_at is not None:
             found.append(News(Happened.GONE if case.state is State.LOST else Happened.CARDS_EMPTY))
-    if seat.misplaced:
+    if seat.misplaced and case.cause is not Cause.CARDS_GONE:  # (there that is why; it is told as any other)
         found.append(News(Happened.NODE_LOST))
     if _was_told(seat, case):
         found.append(News(Happened.SENT))

@@ -43,6 +43,12 @@ class LendingPolicy:
         longest = min(self.most_settle, self.settle * self.settle_growth ** (yielded - 1))
         return Seconds(longest / 2.0 ** min(32, waited // self.reclaim.age_every))
 
+    def grows(self, members: int, more: int, save: Seconds) -> Seconds:
+        """How long there must have been room for `more` members before a job of so many is started again with them:
+        until as much has gone by unused as its standing still costs. Who waits so long pays at most twice what the best
+        choice would have cost, however long the room lasts."""
+        return Seconds((save + self.restore) * members / more)
+
     def attempt(self, job: TrainingPolicy | None) -> AttemptPolicy:
         """The times of one job's attempts: its own declaration sets those that concern its trainer. One that no channel
         reaches is told by SIGTERM at once."""

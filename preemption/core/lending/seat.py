@@ -8,10 +8,11 @@ from enum import StrEnum
 from typing import Final
 
 from events.types.grants import Placement
-from events.types.training import Ending, MemberGrant, RunState, TrainingGranted, TrainingObserved
+from events.types.training import CheckpointStatus, Ending, MemberGrant, RunState, TrainingGranted, TrainingObserved
 from events.units import Instant, Seconds
+from preemption.core.attempts.states import State
 from preemption.core.inventory import Holding, need_of
-from preemption.core.lending.case import Case
+from preemption.core.lending.case import Case, Cause
 from preemption.core.reclaim.pricing import HOUR
 from preemption.core.training import TrainingPolicy
 
@@ -33,6 +34,9 @@ class Want(StrEnum):
     BACKS_OFF = "starts_back_off"
 
 
+_GO_ON: Final = frozenset({Cause.SHORTAGE, Cause.GROWS})
+"""Causes after which members that were not taken go on."""
+
 ASKED_BY_PEOPLE: Final = frozenset({Want.PAUSED, Want.CANCELLED, Want.DELETED, Want.REPLACED})
 """Because of these, a run must checkpoint and end."""
 
@@ -53,6 +57,11 @@ class Job:
     def name(self) -> str:
         """The job's name."""
         return self.policy.job
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a person does not want it to run."""
+        return self.paused or self.cancelled or self.deleted
 
 
 @dataclass(slots=True)
@@ -76,6 +85,8 @@ class JobSeat:
     """When its present run was granted by us."""
     fits_since: Instant | None = None
     """Since when it could have been started; None: it cannot be now."""
+    grows_since: Instant | None = None
+    """Since when there has been room for more of its members than run; None: there is none."""
     misplaced: bool = False
     """Whether its run's node or cards are not there any more."""
     held: frozenset[str] = frozenset()
@@ -127,8 +138,8 @@ class JobSeat:
         return 0 if self.job is None else self.job.policy.priority
 
     def occupied(self) -> dict[str, Holding]:
-        """What its runs hold, by name in the ledger: all that is granted until it is seen empty, and all that is seen
-        and not seen empty."""
+        """What its runs hold, by name in the ledger: all that is granted until it is seen empty, all that is seen
+        and not seen empty, and what it keeps from a run that has ended for the next."""
         held: dict[str, Holding] = {}
         if self.observed is not None and self.observed.empty_at is None:
             for status in self.observed.members:
@@ -136,6 +147,7 @@ class JobSeat:
                 held[holding_name(status.member)] = Holding(placement, need_of(status.resources))
         if self.seen is None or self.seen.empty_at is None:
             held |= holdings_of(self.granted)
+        held |= holdings_of(self.kept)
         return held
 
     def want(self, now: Instant) -> Want:
@@ -163,10 +175,54 @@ class JobSeat:
         return len(self.yielded)
 
     @property
+    def holding(self) -> tuple[Case, ...]:
+        """Its attempts that hold cards, the oldest first. (One of a run that gave up some of its members may last into
+        the next run, which has begun without them.)"""
+        able = (case for case in self.open.values() if case.governs)
+        return tuple(sorted(able, key=lambda case: (case.run, case.attempt.since)))
+
+    @property
     def governing(self) -> Case | None:
         """The attempt that its present run follows."""
-        able = [case for case in self.open.values() if case.governs]
-        return max(able, key=lambda case: (case.run, case.attempt.since), default=None)
+        return next((case for case in reversed(self.holding) if case.run == self.run), None)
+
+    @property
+    def kept(self) -> tuple[MemberGrant, ...]:
+        """The members with whose cards it goes on at once, after all have saved and ended; none: it does not.
+
+        It does not when a person wants otherwise, or what is left is not what it is declared to run on.
+        """
+        case, job = self.governing, self.job
+        if case is None or case.state is not State.CLAIMED or case.cause not in _GO_ON or job is None:
+            return ()
+        if self.misplaced or self.grant is None or self.grant.uid != job.uid or job.stopped or self._fails(job):
+            return ()
+        gone = {one.member for one in case.members}
+        kept = tuple(one for one in self.granted if one.member not in gone)
+        fits = all(one.resources == job.policy.resources for one in kept)
+        return kept if fits and job.policy.min_members <= len(kept) <= job.policy.members else ()
+
+    @property
+    def saved(self) -> CheckpointStatus | None:
+        """The newest checkpoint of its present run that was verified."""
+        seen = self.seen
+        return None if seen is None or seen.checkpoint is None or not seen.checkpoint.verified else seen.checkpoint
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether it runs with fewer members than it could, and has a checkpoint to be started again from: if nothing
+        else is going on with it, or just that."""
+        job, case = self.job, self.governing
+        if job is None or not self.alive or self.misplaced or self.grant is None or self.grant.uid != job.uid:
+            return False
+        others = [one for one in self.open.values() if one is not case]
+        if self.saved is None or others or (case is not None and case.cause is not Cause.GROWS):
+            return False
+        same = all(one.resources == job.policy.resources for one in self.granted)
+        return same and job.policy.min_members <= len(self.granted) < job.policy.members
+
+    def _fails(self, job: Job) -> bool:
+        return self.seen is not None and self.seen.failures >= job.policy.max_failures
 
     @property
     def given_up(self) -> bool:

@@ -1,5 +1,5 @@
 """Which waiting jobs are started, and where: whole gangs, by the policy of fragmentation, out of what training may
-take.
+take. Elastic ones with as many members as there is room for; those that run with fewer may have more.
 
 Training takes neither what is reserved, nor claims (which are not free in the ledger), nor any place on a node that a
 waiting model of higher priority could have. Who is first in order and finds no room does not stop those behind, until
@@ -9,7 +9,7 @@ it has waited so long that its age counts: then the nodes that could hold it are
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -29,15 +29,18 @@ from preemption.core.placement import could_hold, kinds_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """A job that waits to be started. `aged`: it has waited so long that its place is kept free. `claimed`: what is set
-    aside for it, which it alone may take."""
+    """A job that waits to be started, with `members`, and at least with so many as `least`; or one that runs with
+    fewer. `aged`: it has waited so long that its place is kept free. `claimed`: what is set aside for it, which it
+    alone may take. `kept`: what it holds already, and goes on with; the members there are among those `members`."""
 
     seat: JobSeat
     members: int
+    least: int
     resources: Resources
     priority: int
     aged: bool
     claimed: tuple[Holding, ...] = ()
+    kept: tuple[Holding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +59,25 @@ class Room:
         return for_training(space, self.mirror.by_card(self.training), self.mirror.partial(), self.reserve)
 
 
-def place_jobs(room: Room, waiting: Sequence[Waiting]) -> dict[str, tuple[Spot, ...]]:
-    """Places for the members of each job that has room, by job, in the order of `waiting`. A place is one job's only,
-    also where that one is not started yet."""
-    placing = _Placing(room)
-    return {one.seat.name: spots for one in waiting if (spots := placing.place(one)) is not None}
+@dataclass(slots=True)
+class Placed:
+    """Places for the members of each job that has room. `more`: for how many further members of each that runs with
+    fewer there is room."""
+
+    spots: dict[str, tuple[Spot, ...]] = field(default_factory=dict)
+    more: dict[str, int] = field(default_factory=dict)
+
+
+def place_jobs(room: Room, waiting: Sequence[Waiting], growing: Sequence[Waiting] = ()) -> Placed:
+    """Places for those that wait, in their order, then for those that could have more members. A place is one job's
+    only, also where that one is not started yet."""
+    placing, placed = _Placing(room), Placed()
+    for one in waiting:
+        if (spots := placing.place(one)) is not None:
+            placed.spots[one.seat.name] = spots
+    for one in growing:
+        placed.more[one.seat.name] = len(placing.more(one))
+    return placed
 
 
 class _Placing:
@@ -77,7 +94,10 @@ class _Placing:
     def place(self, one: Waiting) -> tuple[Spot, ...] | None:
         """Places for one job, taken; None, and nothing taken, when there are none."""
         task = task_of_need(need_of(one.resources))
-        if not one.claimed and one.members >= self._failed.get(task, one.members + 1):
+        if one.kept:
+            mine = [self._room.mirror.held(holding) for holding in one.kept]
+            return (*(held.spot for held in mine if held is not None), *self.more(one))
+        if not one.claimed and one.least >= self._failed.get(task, one.least + 1):
             return None
         held = [found for holding in one.claimed if (found := self._room.mirror.held(holding)) is not None]
         for part in held:
@@ -90,24 +110,28 @@ class _Placing:
         return spots
 
     def _try(self, one: Waiting, task: Task) -> tuple[Spot, ...] | None:
-        need, members = need_of(one.resources), [task] * one.members
+        """Places for all its members; if it is elastic, for as many as there is room for."""
         first = [other for other in self._withheld if other.priority > one.priority]
-        if not first:
-            return place_gang(self._chooser, members) if self._fits(self._view, one, task) else None
-        trial = _without(self._view, self._room.ledger, need, first)
-        if not self._fits(trial, one, task):
+        seen = _without(self._view, self._room.ledger, need_of(one.resources), first) if first else self._view
+        count = min(one.members, int(seen.room(task).sum()))
+        if count < max(1, one.least):
             return None
-        spots = place_gang(Chooser(trial, Policy.RELUME, self._room.mix), members)
+        if not first:
+            return place_gang(self._chooser, [task] * count)
+        spots = place_gang(Chooser(seen, Policy.RELUME, self._room.mix), [task] * count)
         for spot in spots or ():
             self._view.take(task, spot)
         return spots
 
-    def _fits(self, space: Space, one: Waiting, task: Task) -> bool:
-        return int(space.room(task).sum()) >= one.members
+    def more(self, one: Waiting) -> tuple[Spot, ...]:
+        """Places, taken, for further members of one that holds some: as many as there is room for."""
+        lacks = one.members - len(one.kept)
+        further = replace(one, members=lacks, least=1, claimed=(), kept=())
+        return (self._try(further, task_of_need(need_of(one.resources))) or ()) if lacks > 0 else ()
 
     def _fail(self, one: Waiting, task: Task) -> None:
         if not one.claimed:
-            self._failed[task] = min(one.members, self._failed.get(task, one.members))
+            self._failed[task] = min(one.least, self._failed.get(task, one.least))
         if one.aged:
             need = need_of(one.resources)
             # before its equals, which stand behind it

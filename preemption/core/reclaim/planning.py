@@ -12,8 +12,10 @@ it, only strictly lower priorities yield, and parked jobs take nothing from anyb
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from events.units import Instant
 from preemption.core.gpus.choosing import Chooser, Policy
@@ -22,7 +24,7 @@ from preemption.core.gpus.mig import family
 from preemption.core.gpus.mix import Mix
 from preemption.core.gpus.shapes import Spot
 from preemption.core.gpus.space import Space
-from preemption.core.reclaim.pricing import HOUR, in_turn, member_cost, recent, refusal, whole_cost
+from preemption.core.reclaim.pricing import HOUR, elastic_cost, in_turn, recent, refusal, whole_cost
 from preemption.core.reclaim.selecting import Chosen, Selection, Unit
 from preemption.core.reclaim.values import (
     Coming,
@@ -35,6 +37,9 @@ from preemption.core.reclaim.values import (
     Victim,
     Why,
 )
+
+MOST_SIZES: Final = 16
+"""Numbers of members that are weighed one by one. (Chosen: each is a unit of the selection.)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,13 +115,24 @@ def _or_wait(scene: Scene, shortage: Shortage, plan: ReclaimPlan, policy: Reclai
 
 
 def units_of(job: Job, policy: ReclaimPolicy, now: Instant) -> list[Unit]:
-    """What can be taken of a job: the whole of it, and each member beyond those that it needs."""
-    everyone = tuple(range(len(job.members)))
-    units = [Unit(job.name, everyone, job.members, whole_cost(job, policy, now), whole=True)]
-    for index in range(job.needs, len(job.members)):
-        cost = member_cost(job, policy, now)
-        units.append(Unit(job.name, (index,), (job.members[index],), cost, whole=False))
+    """What can be taken of a job: the whole of it, and the last few members, down to those that it needs."""
+    count = len(job.members)
+    elastic = job.needs < count
+    cost = elastic_cost(job, count, policy, now) if elastic else whole_cost(job, policy, now)
+    units = [Unit(job.name, tuple(range(count)), job.members, cost, whole=True)]
+    for taken in _sizes(count - job.needs):
+        last = tuple(range(count - taken, count))
+        cost = elastic_cost(job, taken, policy, now)
+        units.append(Unit(job.name, last, job.members[-taken:], cost, whole=False))
     return units
+
+
+def _sizes(most: int) -> list[int]:
+    """How many members may be taken: one to `most`; of many, powers of two."""
+    if most <= MOST_SIZES:
+        return list(range(1, most + 1))
+    powers = (1 << exponent for exponent in range(most.bit_length()))
+    return sorted({*powers, most})
 
 
 def _spots(scene: Scene, space: Space, shortage: Shortage) -> tuple[Spot, ...]:
@@ -163,6 +179,7 @@ def _verdicts(
     taken = {unit.job: unit for unit in sorted(chosen.taken, key=lambda unit: unit.whole)}
     put_back = {unit.job for unit in chosen.put_back}
     whole = {unit.job: unit.cost for unit in units if unit.whole}
+    gone = Counter(unit.job for unit in chosen.taken for _ in unit.members)
     verdicts = []
     for job in jobs:
         if job.name in refused:
@@ -172,6 +189,8 @@ def _verdicts(
         if job.name in taken:
             why = Why.TAKEN if taken[job.name].whole else Why.SHRUNK
             cost = {"cost": sum(unit.cost for unit in chosen.taken if unit.job == job.name)}
+            if why is Why.SHRUNK:  # what that comes to: all of its members save, and come back
+                cost |= {"members": gone[job.name], "of": len(job.members), "save": job.save, "restore": job.restore}
         elif job.name in chosen.useless:
             why = Why.NO_USE
         else:
@@ -187,7 +206,7 @@ def after(scene: Scene, shortage: Shortage, plan: ReclaimPlan, policy: ReclaimPo
     next shortage finds no room there, and counts on what is left over of it only once it comes.
     """
     coming = (*scene.coming, *_yielded(scene.jobs, plan, policy, now))
-    jobs = tuple(_left_of(job, plan, now) for job in scene.jobs)
+    jobs = tuple(_left_of(job, plan) for job in scene.jobs)
     spots = plan.spots
     if plan.wait_until is not None:
         until = plan.wait_until
@@ -211,16 +230,10 @@ def _yielded(jobs: Sequence[Job], plan: ReclaimPlan, policy: ReclaimPolicy, now:
     return coming
 
 
-def _left_of(job: Job, plan: ReclaimPlan, now: Instant) -> Job:
-    """A job after the plan: it yields, or goes on with fewer members, or as it was."""
-    mine = [victim for victim in plan.victims if victim.job == job.name]
-    if not mine:
-        return job
-    if any(victim.whole for victim in mine):
-        return replace(job, yielding=True)
-    gone = {index for victim in mine for index in victim.members}
-    kept = tuple(held for index, held in enumerate(job.members) if index not in gone)
-    return replace(job, members=kept, preempted_at=(*job.preempted_at, now))
+def _left_of(job: Job, plan: ReclaimPlan) -> Job:
+    """A job after the plan: it yields, or is as it was. (One that gives up some members saves with all, so it is asked
+    again only when it has come back.)"""
+    return replace(job, yielding=True) if any(one.job == job.name for one in plan.victims) else job
 
 
 def _free_or_plain(space: Space, shortage: Shortage, spot: Spot) -> bool:

@@ -29,10 +29,10 @@ def whole_cost(job: Job, policy: ReclaimPolicy, now: Instant) -> float:
     return job.worth * seconds
 
 
-def member_cost(job: Job, policy: ReclaimPolicy, now: Instant) -> float:
-    """A100-seconds that it costs when an elastic job goes on with one member less."""
-    seconds = policy.shrink + policy.thrash * recent(job, policy.window, now)
-    return job.worth / max(1, len(job.members)) * seconds
+def elastic_cost(job: Job, taken: int, policy: ReclaimPolicy, now: Instant) -> float:
+    """A100-seconds that it costs when so many members of an elastic job yield, and the others go on. All of them save
+    and are started again, so it costs what it costs when the whole job yields; and `shrink` for what does not go on."""
+    return whole_cost(job, policy, now) + job.worth * taken / max(1, len(job.members)) * policy.shrink
 
 
 def aged_priority(job: Job, policy: ReclaimPolicy) -> int:

@@ -89,7 +89,8 @@ class ReclaimPolicy:
     `cool_down`: after having yielded a job is left alone so long. `pool_budget`: victims of the whole pool an hour.
     `waiting`: what it costs that one A100's worth of the shortage waits for a second, in A100-seconds of training.
     `yield_time`: what a reclaim takes beside the save: acknowledging, stopping, seeing the card empty, binding.
-    `shrink`: what it costs an elastic job to lose a member, in seconds of that member's work.
+    `shrink`: what it costs more to take a member of an elastic job that could go on, in seconds of that member's work:
+    it waits for as long as the shortage lasts, at the least.
     `age_every`, `most_boost`: a parked job's priority grows by one each time so long, up to so much.
     """
 
@@ -99,7 +100,7 @@ class ReclaimPolicy:
     pool_budget: int = 120
     waiting: float = 10.0
     yield_time: Seconds = Seconds(5.0)
-    shrink: Seconds = Seconds(5.0)
+    shrink: Seconds = Seconds(60.0)
     age_every: Seconds = Seconds(600.0)
     most_boost: int = 50
 
@@ -124,7 +125,7 @@ class Why(StrEnum):
 
     TAKEN = "taken"
     SHRUNK = "shrunk"
-    """It gives surplus members and goes on."""
+    """It gives surplus members. All save, and it goes on with the others."""
     NOT_NEEDED = "not_needed"
     """Taken at first; the others free enough without it."""
     DEARER = "dearer"

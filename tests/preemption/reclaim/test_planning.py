@@ -122,12 +122,30 @@ def test_who_yielded_lately_is_dearer() -> None:
 
 
 def test_an_elastic_job_gives_a_surplus_member() -> None:
-    """It needs two of its three members: the last goes, the job goes on, and it costs next to nothing."""
-    elastic = job("e", cards(0, 0), cards(0, 1), cards(0, 2), min_members=2, since=50)
-    plan = plan_one(scene([node("a")], elastic, job("cheap", cards(0, 3), since=0)), shortage(), POLICY, NOW)
-    assert [(one.job, one.members, one.whole) for one in plan.victims] == [("e", (2,), False)]
-    assert plan.cost == POLICY.shrink
-    assert whys(plan) == {"e": Why.SHRUNK, "cheap": Why.DEARER}
+    """It needs one of its three members: for one card the last goes, for two the last two, and it goes on, at the price
+    of a restart of all; for three, or where that is cheaper, somebody yields whole. The verdict says what it comes to."""
+    elastic = job("e", cards(0, 0), cards(0, 1), cards(0, 2), min_members=1, since=50)
+    dear = job("dear", cards(0, 3), since=90_000, worth=9.0)
+    base = scene([node("a")], elastic, dear)
+    for count, members, whole in ((1, (2,), False), (2, (1, 2), False), (3, (0, 1, 2), True)):
+        plan = plan_one(base, shortage(count), POLICY, NOW)
+        assert [(one.job, one.members, one.whole) for one in plan.victims] == [("e", members, whole)]
+        assert plan.cost == 3 * (50 + elastic.save + elastic.restore) + count * POLICY.shrink
+    one = plan_one(base, shortage(), POLICY, NOW)
+    assert whys(one) == {"e": Why.SHRUNK, "dear": Why.DEARER}
+    told = next(verdict.numbers for verdict in one.verdicts if verdict.job == "e")
+    assert (told["members"], told["of"], told["restore"]) == (1, 3, elastic.restore)
+    cheap = scene([node("a")], elastic, job("cheap", cards(0, 3), since=0))
+    assert victims(plan_one(cheap, shortage(), POLICY, NOW)) == ["cheap"]
+
+
+def test_an_elastic_job_that_yields_is_asked_no_second_time() -> None:
+    """It saves with all its members: who comes next waits until it is back, or takes another."""
+    elastic = job("e", cards(0, 0), cards(0, 1), cards(0, 2), min_members=1)
+    base = scene([node("a", 3)], elastic)
+    first, second = plan_all(base, [shortage(), replace(shortage(), name="y")], POLICY, NOW)
+    assert [one.members for one in first.victims] == [(2,)]
+    assert (second.outcome, whys(second)) == (Outcome.INFEASIBLE, {"e": Why.YIELDING})
 
 
 def test_who_yields_already_is_counted() -> None:
