@@ -1,0 +1,1 @@
+"""What goes into one batch, and how large it may be. Pure."""
