@@ -28,7 +28,9 @@ from tests.support.kube_kubelet import FakeNode
 from tests.support.kube_plane import ControlPlane
 from tests.support.kube_world import World, world
 
-NODES: Final = 20
+NODES: Final = 100
+GPUS: Final = 40
+"""Of each node: together more than all replicas need."""
 REPLICAS: Final = 3
 WITHIN: Final = 1500.0
 """Seconds for all pods to serve: the scheduler and the API server need most of it."""
@@ -91,7 +93,7 @@ def _figures(found: Found, models: int) -> list[Figure]:
 
 async def _measure(plane: ControlPlane, folder: Path, sizes: Sizes) -> Found:
     port = free_port()
-    nodes = [FakeNode(f"paper-{number}", cpu="4000", memory="4Ti", extended={"nvidia.com/gpu": 4000}, pods=4000)
+    nodes = [FakeNode(f"paper-{number}", cpu="64", memory="512Gi", extended={"nvidia.com/gpu": GPUS}, pods=250)
              for number in range(NODES)]  # fmt: skip
     async with engine(port), world(plane, folder, []) as on:
         api = await connect(plane.kubeconfig)
@@ -112,7 +114,7 @@ async def _story(on: World, paper: PaperKubelet, port: int, sizes: Sizes) -> Fou
         await on.api.create(MODELS.path(on.namespace), _model(on, f"m-{number}", port, least=REPLICAS))
     for number in range(wakes):
         await on.api.create(MODELS.path(on.namespace), _model(on, f"zero-{number}", port, least=0))
-    await on.known(f"zero-{wakes - 1}")
+    await on.until("all is declared", lambda: _declared(on, models + wakes), WITHIN)
     await _until(lambda: _ready(on, models * REPLICAS))
     found.ready_seconds, found.pods = time.monotonic() - began, len(paper.running)
     found.cpu_per_replica = (machine.cpu_seconds(on.relume.pid) - before) / (models * REPLICAS)
@@ -144,11 +146,16 @@ async def _wake(on: World, paper: PaperKubelet, name: str) -> float:
 async def _until(wanted: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(WITHIN):
         while not await wanted():  # noqa: ASYNC110 - it happens in other processes
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(2)
 
 
 async def _ready(on: World, wanted: int) -> bool:
     return (await _metric(on, "relume_kubernetes_ready")) >= wanted
+
+
+async def _declared(on: World, wanted: int) -> bool:
+    async with on.session.get(f"{on.relume.endpoints['admin']}/v1alpha1/models") as answer:
+        return len((await answer.json())["items"]) >= wanted
 
 
 async def _serves(on: World) -> bool:

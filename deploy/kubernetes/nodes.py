@@ -7,6 +7,7 @@ as long as every replica that runs keeps the names it was granted: those are lis
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping
 from math import floor
@@ -64,11 +65,9 @@ def _count(free: Mapping[str, float], resource: str) -> int:
 def _cards(node: NodeView, prefix: str, count: int, held: Collection[str], profile: str) -> tuple[Card, ...]:
     """So many cards: first those that are held, then the lowest numbers that are free."""
     names = sorted((name for name in held if name.rpartition("-")[0] == prefix), key=_number)[:count]
-    index = 0
-    while len(names) < count:
-        name = f"{prefix}-{index}"
-        names += [name] if name not in names else []
-        index += 1
+    taken = frozenset(names)
+    free = (name for index in itertools.count() if (name := f"{prefix}-{index}") not in taken)
+    names += itertools.islice(free, count - len(names))
     memory = 0 if profile else node.card_bytes
     return tuple(
         Card(id=name, product=node.product, memory_bytes=memory, profile=profile) for name in sorted(names, key=_number)
