@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
 from coldstart.core.cache.content import check_digest
 from coldstart.core.cache.wanted import Access, DeclaredWeights, Wanted
-from coldstart.core.policy import ColdStartPolicy, HoldPolicy
+from coldstart.core.policy import ColdStartPolicy, HoldPolicy, SleepPolicy
 from events.spec import Duration, Quantity, Spec
 from events.units import Bytes, Seconds
 
@@ -25,6 +25,20 @@ class HoldSpec(Spec):
     """Longest wait for a slot, from arrival; after it the request gets 504."""
 
 
+class SleepSpec(Spec):
+    """Replicas that are not wanted any more sleep before they end, where the engine can and the node has memory for it
+    (`--sleep-memory`)."""
+
+    level: Literal[1, 2] = 1
+    """1: the weights stay in host memory. 2: they are read again when it wakes, and little memory is kept."""
+    keep_alive: Annotated[Duration, Field(gt=0)] = 1800.0
+    """How long one sleeps before it ends."""
+
+    def resolve(self) -> SleepPolicy:
+        """Plain numbers."""
+        return SleepPolicy(self.level, Seconds(self.keep_alive))
+
+
 class ColdStartSpec(Spec):
     """What a request that finds no replica may expect."""
 
@@ -34,6 +48,9 @@ class ColdStartSpec(Spec):
     """Bounds of the hold queue."""
     heartbeat: Annotated[Duration, Field(gt=0)] | None = None
     """Send held streams an SSE comment this often (phase and ETA); commits the status 200. Absent: never."""
+
+    sleep: SleepSpec | None = None
+    """How replicas sleep between ready and gone. Absent: they end at once."""
 
     def resolve(self) -> ColdStartPolicy:
         """Plain numbers."""
@@ -45,6 +62,7 @@ class ColdStartSpec(Spec):
                 max_wait=Seconds(self.hold.max_wait),
             ),
             heartbeat=None if self.heartbeat is None else Seconds(self.heartbeat),
+            sleep=None if self.sleep is None else self.sleep.resolve(),
         )
 
 

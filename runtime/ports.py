@@ -266,6 +266,29 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """A POST to an engine: the path with its query, and a JSON body or none."""
+
+    path: str
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """How an engine sleeps: its process stays, what it had on GPUs and in slots does not.
+
+    Level 1 keeps its weights in host memory, level 2 reads them again when it wakes. `sleep` and `wake` are sent in
+    order; without any it sleeps by being asked nothing. `asleep_path` answers ``{"is_sleeping": true}`` or false;
+    empty: it does not tell.
+    """
+
+    level: int
+    sleep: tuple[Call, ...] = ()
+    wake: tuple[Call, ...] = ()
+    asleep_path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Abilities:
     """What an engine can do. `busy_path` tells how many requests it runs (empty: it does not say); an engine that does
     not read its weights starts without them."""
@@ -274,6 +297,8 @@ class Abilities:
     busy_path: str = ""
     metrics_path: str = ""
     reads_weights: bool = True
+    sleeps: tuple[Sleep, ...] = ()
+    """The levels at which it can sleep as it was launched; none: it cannot."""
 
 
 class Engine(Protocol):

@@ -14,7 +14,7 @@ from enum import StrEnum
 from events.types.replicas import Phase, PhaseSpan
 from events.units import Bytes, Instant, Seconds
 
-ENGINE_PHASES = (Phase.SPAWN, Phase.LOAD, Phase.WARMUP)
+ENGINE_PHASES = (Phase.SPAWN, Phase.LOAD, Phase.WAKE, Phase.WARMUP)
 """What an engine needs wherever its weights are."""
 
 ANSWER = "answer"
@@ -24,6 +24,8 @@ ANSWER = "answer"
 class Tier(StrEnum):
     """Where the weights were when the start began."""
 
+    SLEEP = "sleep"
+    """In a process that is there already, and sleeps."""
     MEMORY = "memory"
     DISK = "disk"
     REMOTE = "remote"
@@ -63,7 +65,7 @@ def least_for_bytes(size: Bytes, tier: Tier, speeds: Bandwidths) -> Seconds | No
 
     From remote they pass network and digest at the same time (the disk is written behind, and they stay in memory).
     """
-    if tier is Tier.MEMORY or not size:
+    if tier in (Tier.SLEEP, Tier.MEMORY) or not size:
         return Seconds(0.0)
     if tier is Tier.DISK:
         return None if not speeds.disk else Seconds(size / speeds.disk)
@@ -76,12 +78,14 @@ def least(for_bytes: float | None, quickest: Mapping[Phase, Seconds] | None, ans
     """The least that a whole cold start takes. `quickest`: each phase at its quickest so far; `answer`: the time from
     ready to first byte. None: a part was never measured.
 
-    The engine reads while it loads, so of bytes and load at their quickest the larger counts, not the sum.
+    The engine reads while it loads, so of bytes and load at their quickest the larger counts, not the sum. Of a start
+    by waking, `quickest` has the wake and neither spawn nor load.
     """
     if for_bytes is None or quickest is None:
         return None
     engine = {phase: quickest.get(phase, Seconds(0.0)) for phase in ENGINE_PHASES}
-    return Seconds(engine[Phase.SPAWN] + max(for_bytes, engine[Phase.LOAD]) + engine[Phase.WARMUP] + answer)
+    loaded = max(for_bytes, engine[Phase.LOAD]) + engine[Phase.WAKE]
+    return Seconds(engine[Phase.SPAWN] + loaded + engine[Phase.WARMUP] + answer)
 
 
 def parts_of(spans: Sequence[PhaseSpan], arrived: Instant, ready: Instant, first_byte: Instant) -> dict[str, Seconds]:

@@ -25,14 +25,18 @@ what is left grows with what has passed; the factor is a choice, and right only 
 STARTING_PHASES = (Phase.PLACE, Phase.FETCH, Phase.SPAWN, Phase.LOAD, Phase.WARMUP)
 """The phases that a replica goes through by itself. `hold` is the time of the autoscaler and the allocator."""
 
+WAKING_PHASES = (Phase.WAKE, Phase.WARMUP)
+"""Those of a replica that slept. Its starts are learned by themselves: they say nothing of a cold one."""
+
 
 class StartEstimate:
     """What is known of one model's start time."""
 
-    __slots__ = ("_learned", "_samples")
+    __slots__ = ("_learned", "_samples", "_wakes")
 
     def __init__(self) -> None:
         self._samples: dict[Phase, deque[float]] = {}
+        self._wakes: dict[Phase, deque[float]] = {}
         self._learned: frozenset[tuple[str, float]] = frozenset()
 
     @property
@@ -60,6 +64,10 @@ class StartEstimate:
         """
         return self._eta(now, spans, 0.5, fetch_rest(now, weights))
 
+    def wake(self, rank: float = 0.5) -> Seconds | None:
+        """Seconds in which a replica that sleeps is ready, at this rank of the wakes that were seen; None: none was."""
+        return Seconds(sum(quantile(seen, rank) for seen in self._wakes.values())) if self._wakes else None
+
     def eta_at_most(
         self, now: Instant, spans: Sequence[PhaseSpan] = (), weights: StartWeights | None = None
     ) -> Seconds | None:
@@ -72,40 +80,48 @@ class StartEstimate:
             return None
         return Seconds(sum(quantile(self._samples[phase], rank) for phase in phases))
 
-    def quickest(self) -> dict[Phase, Seconds] | None:
-        """Each phase at its quickest; None: no start was seen."""
-        return {phase: Seconds(min(seen)) for phase, seen in self._samples.items()} if self._samples else None
+    def quickest(self, spans: Sequence[PhaseSpan] = ()) -> dict[Phase, Seconds] | None:
+        """Each phase at its quickest; None: no start was seen. With the spans of a wake: among wakes."""
+        seen = self._wakes if woke(spans) else self._samples
+        return {phase: Seconds(min(some)) for phase, some in seen.items()} if seen else None
 
     def _learn(self, status: ReplicaStatus) -> None:
         ended = [span for span in status.phases if span.ended_at is not None]
         if not ended:
             return
         seen = durations(ended, Instant(0.0))
-        for phase in STARTING_PHASES:
-            samples = self._samples.setdefault(phase, deque(maxlen=STARTS_KEPT))
-            samples.append(seen.get(phase, Seconds(0.0)))
+        learned, phases = (self._wakes, WAKING_PHASES) if woke(ended) else (self._samples, STARTING_PHASES)
+        for phase in phases:
+            learned.setdefault(phase, deque(maxlen=STARTS_KEPT)).append(seen.get(phase, Seconds(0.0)))
 
     def _eta(
         self, now: Instant, spans: Sequence[PhaseSpan], rank: float, fetch: Seconds | None
     ) -> Seconds | None:  # fmt: skip
         passed = durations(spans, now)
         running = {span.phase for span in spans if span.ended_at is None}
-        if not self._samples:
+        samples, phases = (self._wakes, WAKING_PHASES) if woke(spans) else (self._samples, STARTING_PHASES)
+        if not samples:
             return fetch if Phase.FETCH in running else None
-        reached = max((STARTING_PHASES.index(phase) for phase in passed if phase in STARTING_PHASES), default=-1)
+        reached = max((phases.index(phase) for phase in passed if phase in phases), default=-1)
         left = 0.0
-        for index, phase in enumerate(STARTING_PHASES):
+        for index, phase in enumerate(phases):
             if phase in running:
                 known = fetch if phase is Phase.FETCH else None
-                left += self._rest(phase, passed[phase], rank) if known is None else known
+                left += _rest(samples[phase], passed[phase], rank) if known is None else known
             elif index > reached:
-                left += quantile(self._samples[phase], rank)
+                left += quantile(samples[phase], rank)
         return Seconds(left)
 
-    def _rest(self, phase: Phase, passed: float, rank: float) -> float:
-        """What is left of a phase that has lasted `passed`: from the starts in which it lasted longer."""
-        longer = [sample - passed for sample in self._samples[phase] if sample > passed]
-        return quantile(longer, rank) if longer else passed * OVERRUN
+
+def woke(spans: Sequence[PhaseSpan]) -> bool:
+    """Whether these are the spans of a replica that slept."""
+    return any(span.phase is Phase.WAKE for span in spans)
+
+
+def _rest(samples: Sequence[float], passed: float, rank: float) -> float:
+    """What is left of a phase that has lasted `passed`: from the starts in which it lasted longer."""
+    longer = [sample - passed for sample in samples if sample > passed]
+    return quantile(longer, rank) if longer else passed * OVERRUN
 
 
 def fetch_rest(now: Instant, weights: StartWeights | None) -> Seconds | None:

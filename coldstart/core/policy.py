@@ -17,9 +17,19 @@ class HoldPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class SleepPolicy:
+    """At which level replicas sleep that are not wanted any more, and how long before they end."""
+
+    level: int
+    keep_alive: Seconds
+
+
+@dataclass(frozen=True, slots=True)
 class ColdStartPolicy:
-    """The promise (`sla`), the hold queue's bounds, and how often held streams get a comment (None: never)."""
+    """The promise (`sla`), the hold queue's bounds, how often held streams get a comment (None: never), and how
+    replicas sleep (None: they end)."""
 
     sla: Seconds
     hold: HoldPolicy
     heartbeat: Seconds | None
+    sleep: SleepPolicy | None = None

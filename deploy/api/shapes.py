@@ -142,6 +142,7 @@ class ModelStatus(Shape):
     ready_replicas: int
     starting_replicas: int
     draining_replicas: int
+    sleeping_replicas: int = 0
     held_requests: int | None
     """Requests in the hold queue."""
     running_requests: int | None

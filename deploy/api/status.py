@@ -19,7 +19,7 @@ from events.types.grants import GrantDecided
 from events.types.models import ModelDeclared
 from events.types.replicas import FAILED_STARTS, PhaseSpan, ReplicasObserved, ReplicaState, ReplicaStatus
 from events.types.requests import Levels
-from events.units import Instant, format_instant
+from events.units import Instant, format_instant, format_quantity
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,11 @@ def model_status(facts: Facts) -> ModelStatus:
         state=verdict.state,
         reason=verdict.reason,
         message=verdict.message,
-        replicas=sum(replica.state is not ReplicaState.FAILED for replica in replicas),
+        replicas=sum(replica.state not in (ReplicaState.FAILED, ReplicaState.SLEEPING) for replica in replicas),
         ready_replicas=_count(replicas, ReplicaState.READY),
         starting_replicas=_count(replicas, ReplicaState.STARTING),
         draining_replicas=_count(replicas, ReplicaState.DRAINING) + _count(replicas, ReplicaState.STOPPING),
+        sleeping_replicas=_count(replicas, ReplicaState.SLEEPING),
         held_requests=levels.waiting if levels else None,
         running_requests=levels.running if levels else None,
         wish=facts.wish.replicas if facts.wish else None,
@@ -128,6 +129,11 @@ def _verdict(facts: Facts, replicas: Sequence[ReplicaStatus]) -> _Verdict:
 def _idle(replicas: Sequence[ReplicaStatus]) -> _Verdict:
     if _count(replicas, ReplicaState.DRAINING) or _count(replicas, ReplicaState.STOPPING):
         return _Verdict(ModelState.DRAINING, "ScaleIn", "the last replica finishes its requests and stops")
+    asleep = [replica for replica in replicas if replica.state is ReplicaState.SLEEPING]
+    if asleep:
+        kept = format_quantity(sum(replica.resources.memory_bytes for replica in asleep))
+        words = f"{_replicas(len(asleep))} asleep at level {asleep[0].sleep_level}, in {kept} of memory"
+        return _Verdict(ModelState.ZERO, "Asleep", words)
     return _Verdict(ModelState.ZERO)
 
 

@@ -10,7 +10,7 @@ import click
 from deploy.cli.commands import command
 from deploy.cli.connection import Connection, segment
 from deploy.cli.failing import Refused
-from deploy.cli.options import Kind, complete_models, output, talking
+from deploy.cli.options import Kind, complete_listed, output, talking
 from deploy.cli.output import age, note, number, replicas, seconds, show_json, table_text
 
 DECISIONS: Final = 5
@@ -21,13 +21,21 @@ BAR: Final = 24
 _COLOURS: Final = {"Ready": "green", "Starting": "yellow", "Draining": "yellow", "Failed": "red", "Zero": "cyan"}
 
 
-@command("describe", ("relume describe model llama", "relume describe model llama -o json"))
-@click.argument("kind", type=Kind(["model", "models"], "model"), metavar="model")
-@click.argument("name", shell_complete=complete_models)
+@command("describe", (
+    "relume describe model llama", "relume describe model llama -o json", "relume describe pool default",
+))  # fmt: skip
+@click.argument("kind", type=Kind(["model", "models", "pool", "pools"], "model"), metavar="model|pool")
+@click.argument("name", shell_complete=complete_listed)
 @output("text", "json")
 @talking
-def describe(connection: Connection, kind: str, name: str, output: str) -> None:  # noqa: ARG001 - there is one kind
-    """Tell the story of a model: what it is, what it is doing, how it started, why, and what its replicas wrote."""
+def describe(connection: Connection, kind: str, name: str, output: str) -> None:
+    """Tell the story of a model: what it is, what it is doing, how it started, why, and what its replicas wrote. Of a
+    pool of GPUs: what it goes by."""
+    if kind.startswith("pool"):
+        from deploy.cli.pool_story import tell_pool  # noqa: PLC0415 - only for pools
+
+        tell_pool(connection, name, output)
+        return
     story = _gather(connection, name)
     if output == "json":
         show_json(story)
@@ -104,7 +112,8 @@ def _state(status: Mapping[str, Any]) -> list[str]:
     words = f"{status['reason']}: {status['message']}" if status["message"] else status["reason"]
     state = note(status["state"], _COLOURS.get(status["state"], "white"))
     counts = f"{status['readyReplicas']} ready of {status['replicas']}, {status['startingReplicas']} starting, "
-    counts += f"{status['drainingReplicas']} draining; wish {number(status['wish'])}, "
+    counts += f"{status['drainingReplicas']} draining, {status.get('sleepingReplicas', 0)} asleep; "
+    counts += f"wish {number(status['wish'])}, "
     counts += f"granted {number(status['granted'])}, shortage {number(status['shortage'])}"
     lines = [
         f"{'State:':<10}{state}{'  ' + words if words else ''}",

@@ -159,5 +159,6 @@ class TrainingOutput:
 def local_settings(settings: Settings) -> LocalSettings:
     """The local cluster's part of the settings."""
     return LocalSettings(
-        node=settings.node_name, gpus=settings.gpus, cpu=settings.cpu, memory_bytes=settings.memory
+        node=settings.node_name, gpus=settings.gpus, cpu=settings.cpu, memory_bytes=settings.memory,
+        sleep_memory=settings.sleep_memory,
     )  # fmt: skip

@@ -13,7 +13,7 @@ from events.units import Seconds
 _LEVELS: Final = frozenset({
     "connections", "held", "running", "buffered_bytes", "upstream_idle", "queue_depth", "news_pending", "models",
     "replicas", "ready", "starting", "tending", "lags", "gateways", "missing", "upstream_opening", "errands",
-    "unproven",
+    "unproven", "sleeping", "sleeping_bytes",
 })  # fmt: skip
 """Fields of the roles' counts that go up and down; all others only count up."""
 

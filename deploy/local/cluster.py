@@ -28,6 +28,7 @@ from deploy.local.publisher import Publisher
 from deploy.local.reconciler import Reconciler
 from deploy.local.replica_logs import ReplicaLogFiles
 from deploy.local.settings import LocalSettings
+from deploy.local.sleeping import Berths
 from deploy.local.stale import kill_marked
 from deploy.local.starting import Tools
 from deploy.local.training.local import LocalTraining, TrainingStats
@@ -64,6 +65,10 @@ class ClusterStats:
     replicas: int = 0
     ready: int = 0
     starting: int = 0
+    sleeping: int = 0
+    sleeping_bytes: int = 0
+    wakes: int = 0
+    failed_wakes: int = 0
     starts: int = 0
     failures: int = 0
     refused_grants: int = 0
@@ -89,6 +94,7 @@ class LocalCluster:
         self._view = View(settings.node, settings.drain_bound)
         self._alarms: Alarms[ModelName] = Alarms(clock)
         self._publisher: Publisher[ModelName] = Publisher(log, writer, clock, self._state)
+        self._berths = Berths(settings.sleep_memory)
         self._training = LocalTraining(log, writer, clock, folder, settings)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stale_killed = 0
@@ -144,7 +150,7 @@ class LocalCluster:
             clock=self._clock, settings=settings, folder=self._folder, ports=Ports(settings.host),
             cores=Cores(own_cores()), places=Places(places, settings.start_place_bound, self._clock),
             prober=self._prober, engine_for=engine_for, keeper=self.keeper,
-            real_cards=frozenset(card.id for card in cards.cards if not card.virtual),
+            real_cards=frozenset(card.id for card in cards.cards if not card.virtual), berths=self._berths,
         )  # fmt: skip
         self._wired = True
         self._training.wire(tools.cores, tools.ports, tools.real_cards, self._spawn)
@@ -172,8 +178,9 @@ class LocalCluster:
         cards = await take_inventory(self._settings.node, self._settings.gpus)
         cpu, memory = self._settings.cpu, self._settings.memory_bytes
         return replace(
-            cards, cpu=cards.cpu if cpu is None else cpu, memory_bytes=cards.memory_bytes if memory is None else memory
-        )
+            cards, cpu=cards.cpu if cpu is None else cpu,
+            memory_bytes=max(0, (cards.memory_bytes if memory is None else memory) - self._settings.sleep_memory),
+        )  # fmt: skip
 
     async def stop(self, bound: Seconds, training: Seconds = Seconds(0.0)) -> None:
         """Drain all replicas, for at most `bound` seconds, then end them; return when no process is left.
@@ -340,6 +347,8 @@ class LocalCluster:
             replicas=len(replicas),
             ready=sum(replica.state is ReplicaState.READY for replica in replicas),
             starting=sum(replica.state is ReplicaState.STARTING for replica in replicas),
+            sleeping=sum(replica.state is ReplicaState.SLEEPING for replica in replicas),
+            sleeping_bytes=self._berths.used, wakes=self._berths.wakes, failed_wakes=self._berths.failed_wakes,
             starts=self._reconciler.starts, failures=self._reconciler.failures,
             refused_grants=self._view.refused_grants, dropped_news=self._publisher.dropped_news,
             failed_appends=self._publisher.failed_appends, stale_killed=self._stale_killed, adopted=self._adopted,

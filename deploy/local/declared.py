@@ -11,7 +11,8 @@ from urllib.parse import unquote, urlsplit
 from pydantic import TypeAdapter, ValidationError
 
 from coldstart.cache.wanting import Wanted
-from coldstart.spec import WeightsSpec
+from coldstart.core.policy import SleepPolicy
+from coldstart.spec import SleepSpec, WeightsSpec
 from events.names import ModelName
 from events.types.models import ModelDeclared
 from runtime.core.policy import Timeouts
@@ -67,6 +68,7 @@ class Declared:
     slots: int
     timeouts: Timeouts
     wanted: Wanted | None = None
+    sleep: SleepPolicy | None = None
 
 
 _SLOTS: TypeAdapter[int] = TypeAdapter(Slots)
@@ -80,6 +82,9 @@ def read_declaration(event: ModelDeclared) -> Declared:
         engine = EngineSpec.model_validate(spec.get("engine"))
         timeouts = TimeoutsSpec.model_validate(spec.get("timeouts") or {})
         slots = _SLOTS.validate_python(spec.get("slots", DEFAULT_SLOTS))
+        cold = spec.get("coldStart")
+        lying = cold.get("sleep") if isinstance(cold, dict) else None
+        sleep = None if lying is None else SleepSpec.model_validate(lying).resolve()
         raw = spec.get("weights")
         weights = None if raw is None else WeightsSpec.model_validate(raw)
     except ValidationError as error:
@@ -90,7 +95,7 @@ def read_declaration(event: ModelDeclared) -> Declared:
     return Declared(
         model=ModelName(event.model), uid=event.uid, revision=event.revision, engine=engine.type,
         options=engine.options, weights="" if weights is None or wanted is not None else local_path(weights.uri),
-        slots=slots, timeouts=timeouts.resolve(), wanted=wanted,
+        slots=slots, timeouts=timeouts.resolve(), wanted=wanted, sleep=sleep,
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from coldstart.core.policy import SleepPolicy
 from events.names import ReplicaName
 from events.types.grants import ReplicaGrant
 from events.types.replicas import ReplicaState
@@ -23,11 +24,16 @@ class Granted:
     replicas: tuple[ReplicaGrant, ...] = ()
     drain_bound: Seconds = Seconds(30.0)
     """Longest life of a draining replica."""
+    revision: int = 0
+    """The active one."""
+    sleep: SleepPolicy | None = None
+    """How its replicas sleep that are not granted any more; None: they end."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActualReplica:
-    """A replica that exists. `drained`: its last request is done; `draining_since` while it drains."""
+    """A replica that exists. `drained`: its last request is done; `draining_since` while it drains. `sleeps`: the
+    levels at which it can sleep; `dozing`: it is falling asleep."""
 
     replica: ReplicaName
     uid: str
@@ -35,6 +41,10 @@ class ActualReplica:
     gpus: tuple[str, ...] = ()
     draining_since: Instant | None = None
     drained: bool = False
+    revision: int = 0
+    sleeps: frozenset[int] = frozenset()
+    dozing: bool = False
+    sleeping_since: Instant | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +84,22 @@ class Stop:
     why: str
 
 
-Command = Start | Drain | TakeBack | Stop
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Its last request is done: it sleeps, at this level."""
+
+    replica: ReplicaName
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """It sleeps and is wanted again."""
+
+    replica: ReplicaName
+
+
+Command = Start | Drain | TakeBack | Stop | Sleep | Wake
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +121,8 @@ def plan(granted: Granted, actual: Actual, now: Instant) -> Plan:
         if keep:
             commands += _keep(replica)
         else:
-            ending = _end(replica, granted.drain_bound, now)
-            commands += [ending] if isinstance(ending, (Drain, Stop)) else []
+            ending = _end(replica, granted, now)
+            commands += [ending] if isinstance(ending, (Drain, Stop, Sleep)) else []
             instants += [ending] if isinstance(ending, float) else []
     existing = {replica.replica for replica in actual.replicas}
     for grant in granted.replicas:
@@ -117,11 +142,13 @@ def _same(replica: ActualReplica, grant: ReplicaGrant, uid: str) -> bool:
 
 
 def _keep(replica: ActualReplica) -> Iterator[Command]:
-    if replica.state is ReplicaState.DRAINING:
+    if replica.state is ReplicaState.SLEEPING:
+        yield Wake(replica.replica)
+    elif replica.state is ReplicaState.DRAINING and not replica.dozing:  # it can be woken once it sleeps
         yield TakeBack(replica.replica)
 
 
-def _end(replica: ActualReplica, bound: Seconds, now: Instant) -> Drain | Stop | Instant | None:
+def _end(replica: ActualReplica, granted: Granted, now: Instant) -> Drain | Stop | Sleep | Instant | None:
     """The next step of a replica that shall go: a command, or the instant at which to look again, or neither."""
     match replica.state:
         case ReplicaState.STARTING:
@@ -129,11 +156,38 @@ def _end(replica: ActualReplica, bound: Seconds, now: Instant) -> Drain | Stop |
         case ReplicaState.READY:
             return Drain(replica.replica)
         case ReplicaState.DRAINING:
-            if replica.drained:
-                return Stop(replica.replica, "drained")
-            since = now if replica.draining_since is None else replica.draining_since
-            if now - since >= bound:
-                return Stop(replica.replica, f"not drained within {bound:g} s")
-            return Instant(since + bound)
+            return None if replica.dozing else _drains_on(replica, granted, now)
+        case ReplicaState.SLEEPING:
+            return _sleeps_on(replica, granted, now)
         case ReplicaState.STOPPING | ReplicaState.FAILED:
             return None
+
+
+def _drains_on(replica: ActualReplica, granted: Granted, now: Instant) -> Stop | Sleep | Instant:
+    """How one goes on that takes no new request."""
+    if replica.drained:
+        return _bed_of(replica, granted) or Stop(replica.replica, "drained")
+    bound = granted.drain_bound
+    since = now if replica.draining_since is None else replica.draining_since
+    if now - since >= bound:
+        return Stop(replica.replica, f"not drained within {bound:g} s")
+    return Instant(since + bound)
+
+
+def _bed_of(replica: ActualReplica, granted: Granted) -> Sleep | None:
+    """Its sleep, where it may and can."""
+    policy = granted.sleep
+    ours = replica.uid == granted.uid and replica.revision == granted.revision
+    if policy is None or not ours or policy.level not in replica.sleeps:
+        return None
+    return Sleep(replica.replica, policy.level)
+
+
+def _sleeps_on(replica: ActualReplica, granted: Granted, now: Instant) -> Stop | Instant:
+    """How a sleeping replica that nobody wants goes on: until when, or its end."""
+    if granted.sleep is None or _bed_of(replica, granted) is None:
+        return Stop(replica.replica, "its model, or this revision of it, does not sleep any more")
+    since = now if replica.sleeping_since is None else replica.sleeping_since
+    if now - since >= granted.sleep.keep_alive:
+        return Stop(replica.replica, f"it slept for {granted.sleep.keep_alive:g} s and nobody asked")
+    return Instant(since + granted.sleep.keep_alive)

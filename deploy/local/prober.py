@@ -7,7 +7,7 @@ of CPU); then more slowly, since who takes a minute may take some milliseconds m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 import aiohttp
@@ -15,7 +15,7 @@ import orjson
 
 from events.clock import Clock
 from events.units import Instant, Seconds
-from runtime.ports import Probe
+from runtime.ports import Call, Probe
 
 PACE: Final = ((5.0, 0.010), (30.0, 0.050), (float("inf"), 0.200))
 """(until so many seconds after the first poll, seconds between polls)."""
@@ -63,8 +63,11 @@ class HttpProber:
                 return _parse(body)
         raise AssertionError("polls do not end")
 
-    async def warm_up(self, host: str, port: int, probe: Probe) -> str:
-        """The one-token request, again while the answer is "later" (5xx, 429). Empty: it was answered with 200."""
+    async def warm_up(
+        self, host: str, port: int, probe: Probe, hear: Callable[[bytes], None] | None = None
+    ) -> str:  # fmt: skip
+        """The one-token request, again while the answer is "later" (5xx, 429). Empty: it was answered with 200, and
+        `hear` has the answer."""
         broken_at = Instant(self._clock.now() + BROKEN_FOR)
         async for _ in self._polls():
             try:
@@ -72,16 +75,33 @@ class HttpProber:
                     _url(host, port, probe.warmup_path), data=probe.warmup_body,
                     headers={"content-type": "application/json"}, timeout=aiohttp.ClientTimeout(total=None),
                 ) as answer:  # fmt: skip
-                    body = await answer.content.read(2000)
+                    body = await _at_most(answer, LARGEST)
             except (aiohttp.ClientError, OSError):
                 continue
             if answer.status == 200:
+                if hear is not None:
+                    hear(body)
                 return ""
             later = answer.status == 503 or answer.status in RETRIED
             if not later and (answer.status < 500 or self._clock.now() >= broken_at):
                 said = body.decode(errors="replace").strip()[:300]
                 return f"POST {probe.warmup_path} was answered with {answer.status}: {said}"
         raise AssertionError("polls do not end")
+
+    async def tell(self, host: str, port: int, call: Call, bound: Seconds) -> str:
+        """POST it, once. Empty: it was answered with a status below 300 within `bound`; else what was said."""
+        try:
+            async with self._session.post(
+                _url(host, port, call.path), data=call.body or None, timeout=aiohttp.ClientTimeout(total=bound),
+                headers={"content-type": "application/json"} if call.body else {},
+            ) as answer:  # fmt: skip
+                body = await _at_most(answer, LARGEST)
+        except (aiohttp.ClientError, OSError) as error:  # TimeoutError is one
+            return f"POST {call.path} was not answered within {bound:g} s ({type(error).__name__})"
+        if answer.status < 300:
+            return ""
+        said = body.decode(errors="replace").strip()[:300]
+        return f"POST {call.path} was answered with {answer.status}: {said}"
 
     async def read(self, host: str, port: int, path: str, bound: Seconds) -> object | None:
         """The parsed JSON of `path`, if it answers 200 within `bound`."""
@@ -102,14 +122,7 @@ class HttpProber:
         """Status and at most 4 MiB of the body; status 0: no answer within `bound`."""
         try:
             async with self._session.get(_url(host, port, path), timeout=aiohttp.ClientTimeout(total=bound)) as answer:
-                parts, size = [], 0
-                async for part in answer.content.iter_any():
-                    parts.append(part)
-                    size += len(part)
-                    if size > LARGEST:
-                        answer.close()
-                        break
-                return answer.status, b"".join(parts)
+                return answer.status, await _at_most(answer, LARGEST)
         except (aiohttp.ClientError, OSError, TimeoutError):
             return 0, b""
 
@@ -121,6 +134,18 @@ class HttpProber:
             passed = self._clock.now() - began
             pause = next(pause for until, pause in PACE if passed < until)
             await self._clock.sleep_until(Instant(self._clock.now() + pause))
+
+
+async def _at_most(answer: aiohttp.ClientResponse, most: int) -> bytes:
+    """The body, or the beginning of one that is longer."""
+    parts, size = [], 0
+    async for part in answer.content.iter_any():
+        parts.append(part)
+        size += len(part)
+        if size > most:
+            answer.close()
+            break
+    return b"".join(parts)
 
 
 def _parse(body: bytes) -> object | None:

@@ -16,7 +16,7 @@ from deploy.local.adopting import Survivor
 from deploy.local.alarms import Alarms
 from deploy.local.backoff import Backoff, Failure
 from deploy.local.declared import Declared, Reason
-from deploy.local.plan import Actual, Command, Drain, Start, Stop, TakeBack, plan
+from deploy.local.plan import Actual, Command, Drain, Sleep, Start, Stop, TakeBack, Wake, plan
 from deploy.local.publisher import Publisher
 from deploy.local.replica import Replica
 from deploy.local.starting import Tools, prepare
@@ -123,6 +123,10 @@ class Reconciler:
                 runs.replicas[command.replica].take_back()
             case Stop():
                 runs.replicas[command.replica].stop(command.why)
+            case Sleep():
+                runs.replicas[command.replica].doze(command.level)
+            case Wake():
+                runs.replicas[command.replica].wake()
 
     def _start(self, name: ModelName, runs: _Runs, grant: ReplicaGrant) -> None:
         declared = self._view.models[name].revisions.get(grant.revision)
@@ -199,6 +203,8 @@ class Reconciler:
             self._counting[replica] = self._spawn(self._count_failure(replica))
         elif replica.state is ReplicaState.READY and before is not None and before[0] is ReplicaState.STARTING:
             self._count_success(replica)
+        elif replica.state is ReplicaState.SLEEPING:  # it may be wanted again already; else its end is set
+            asyncio.get_running_loop().call_soon(self.look, replica.declared.model)
 
     async def _count_failure(self, replica: Replica) -> None:
         failure = await replica.failure()

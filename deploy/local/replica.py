@@ -21,12 +21,15 @@ from deploy.local.logs import log_path, log_size, tail
 from deploy.local.plan import ActualReplica
 from deploy.local.process import ReplicaProcess
 from deploy.local.progress import Progress, Sample, advance
+from deploy.local.resting import Rest
 from deploy.local.starting import TAIL_LINES, Prepared, Start, StartFailed, Tools
 from deploy.local.usage import TreeUse
 from events.names import ReplicaName
 from events.types.grants import ReplicaGrant
 from events.types.replicas import Phase, PhaseSpan, ReplicaState, ReplicaStatus, StartWeights
+from events.types.shared import Resources
 from events.units import Instant, Seconds
+from runtime.core.golden import Said
 from runtime.core.lifecycle import ReplicaEvent, after
 
 logger = logging.getLogger(__name__)
@@ -40,10 +43,11 @@ ABANDON = Seconds(5.0)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Why a life ends. `reason` None: it was ordered, so nothing failed."""
+    """Why a life ends. `reason` None: it was ordered, so nothing failed. `kill`: it is not asked to end first."""
 
     reason: Reason | None
     message: str
+    kill: bool = False
 
 
 class Replica:
@@ -75,6 +79,7 @@ class Replica:
         self._had: Had | None = None
         self._weights: StartWeights | None = None
         self._fetched = 0
+        self.rest = Rest(tools, self)
         tools.cores.take(self.name, grant.resources.cpu if tools.settings.pin_cores else 0.0)
 
     def take_over(self, status: ReplicaStatus, process: ReplicaProcess, prepared: Prepared) -> None:
@@ -100,6 +105,19 @@ class Replica:
         self.drained = False
         self._move(ReplicaEvent.DRAIN_TAKEN_BACK)
 
+    def doze(self, level: int) -> None:
+        """Its last request is done: it sleeps, or ends where it cannot."""
+        self.rest.doze(level)
+
+    def wake(self) -> None:
+        """It sleeps and is wanted again: a start of its own begins."""
+        now, weights = self._tools.clock.now(), self.rest.weights
+        self.created_at, self.spans, self._progress = now, (), None
+        self._weights = StartWeights(bytes=weights, tier=Tier.SLEEP, done=weights, at=now, least_seconds=0.0)
+        self._move(ReplicaEvent.WOKEN)
+        self.entered(Phase.WAKE)
+        self.rest.wake()
+
     def stop(self, why: str) -> None:
         """End it, in order."""
         self._order(Verdict(None, why))
@@ -122,11 +140,11 @@ class Replica:
             self.verdict = self._ordered.result() if self._ordered.done() else _verdict_of(running, self.name)
         finally:
             running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+            await asyncio.gather(running, *self.rest.end(), return_exceptions=True)
         self._close_phase()
         self._order(self.verdict)
         self._move(ReplicaEvent.STOP_BEGAN if self.verdict.reason is None else ReplicaEvent.BROKE)
-        await self._clear_away(in_order=self.verdict.reason is None)
+        await self._clear_away(in_order=self.verdict.reason is None and not self.verdict.kill)
         if self._had is not None:
             self._had.end()
         self._tools.cores.give_back(self.name)
@@ -145,6 +163,8 @@ class Replica:
             self.ready_at = self._tools.clock.now()
             self._move(ReplicaEvent.ANSWERED)
         exit_ = await self.process.wait_exit()
+        if self.state is ReplicaState.SLEEPING:
+            return Verdict(None, f"ended by itself while it slept ({exit_})")
         if self.drained:
             return Verdict(None, f"drained, and ended by itself ({exit_})")
         hint = "; perhaps by the system, for lack of memory" if exit_.signal == 9 else ""
@@ -171,6 +191,28 @@ class Replica:
             next_step()
         logger.error("replica %s (pid %d) does not end; its cards and memory stay taken", self.name, process.pid)
         await process.wait_gone()
+
+    # What its sleep tells (Resting).
+
+    def fell_asleep(self) -> None:
+        """It serves nothing, and holds host memory only."""
+        self.ready_at, self.draining_since, self.drained, self._listens = None, None, False, False
+        self._move(ReplicaEvent.FELL_ASLEEP)
+
+    def woke(self) -> None:
+        """It is ready again."""
+        self._close_phase()
+        self.ready_at = self._tools.clock.now()
+        self._move(ReplicaEvent.ANSWERED)
+
+    def kill(self, why: str) -> None:
+        """End it at once; nothing has failed."""
+        self._order(Verdict(None, why, kill=True))
+
+    @property
+    def weights_path(self) -> str:
+        """Where what its engine loaded lies, or empty."""
+        return self.declared.weights if self._had is None else str(self._had.path)
 
     # What its start tells (Listener).
 
@@ -205,6 +247,10 @@ class Replica:
             bytes=had.bytes, tier=had.tier, done=had.bytes, at=self._tools.clock.now(), least_seconds=had.least
         )
 
+    def answered(self, golden: Said | None) -> None:
+        """Its first token."""
+        self.rest.golden = golden
+
     def spawning(self, process: asyncio.Task[ReplicaProcess]) -> None:
         """Its engine is about to run."""
         self._spawning = process
@@ -238,8 +284,9 @@ class Replica:
         return self._prepared
 
     def watch(self, use: TreeUse | None) -> None:
-        """Judge what its processes use: its memory limit and, while it starts, whether it gets on."""
-        limit = self.grant.resources.memory_bytes
+        """Judge what its processes use: its memory limit and, while it starts, whether it gets on. Of what sleeps the
+        memory for sleepers is the limit."""
+        limit = 0 if self.rest.unbounded else self.grant.resources.memory_bytes
         if use is not None and limit and use.memory_bytes > limit:
             self.fail(
                 Reason.OOM_KILLED, f"its processes used {use.memory_bytes} bytes; resources.memory allows {limit}"
@@ -273,7 +320,8 @@ class Replica:
         assert self.state is not None
         return ActualReplica(
             replica=self.name, uid=self.declared.uid, state=self.state, gpus=self.grant.placement.gpus,
-            draining_since=self.draining_since, drained=self.drained,
+            draining_since=self.draining_since, drained=self.drained, revision=self.grant.revision,
+            sleeps=self.rest.levels, dozing=self.rest.dozing, sleeping_since=self.rest.since,
         )  # fmt: skip
 
     def status(self) -> ReplicaStatus:
@@ -285,15 +333,17 @@ class Replica:
         )
         abilities = prepared.abilities if prepared else None
         verdict = self.verdict
+        asleep = self.rest.since is not None  # also while it ends without having been woken
         return ReplicaStatus(
             replica=self.name, uid=self.declared.uid, revision=self.grant.revision, state=self.state, phase=self.phase,
             phases=self.spans, address=address, slots=self.declared.slots, node=self.grant.placement.node,
-            gpus=self.grant.placement.gpus, resources=self.grant.resources, created_at=self.created_at,
-            ready_at=self.ready_at, pid=self.process.pid if self.process else None,
+            gpus=() if asleep else self.grant.placement.gpus,
+            resources=Resources(memory_bytes=self.rest.kept) if asleep else self.grant.resources,
+            created_at=self.created_at, ready_at=self.ready_at, pid=self.process.pid if self.process else None,
             cancels=str(abilities.cancels) if abilities else "streams",
             busy_path=abilities.busy_path if abilities else "",
             reason=str(verdict.reason or "") if verdict else "", message=verdict.message if verdict else "",
-            weights=self._weights,
+            weights=self._weights, sleep_level=self.rest.way.level if asleep and self.rest.way else 0,
         )  # fmt: skip
 
 

@@ -41,6 +41,10 @@ class LocalSettings:
     """Between two looks at what the processes use."""
     metrics_every: Seconds = Seconds(2.0)
     """Between two readings of a ready replica's metrics."""
+    sleep_memory: int = 0
+    """Bytes of the node's memory that are kept for replicas that sleep; 0: none sleeps."""
+    sleep_bound: Seconds = Seconds(120.0)
+    """Longest step of a falling asleep or a wake: level 2 reads all weights again."""
     suspect_bound: Seconds = Seconds(2.0)
     """In which a suspected replica must answer its health check; it gets two tries."""
     suspect_token_bound: Seconds = Seconds(30.0)

@@ -22,12 +22,14 @@ from deploy.local.logs import RUN_MARK, log_path, tail
 from deploy.local.places import Places
 from deploy.local.process import CannotStart, Door, Exit, Order, ReplicaProcess, start_process
 from deploy.local.settings import LocalSettings
+from deploy.local.sleeping import Berths
 from events.clock import Clock
 from events.names import ReplicaName
 from events.types.grants import ReplicaGrant
 from events.types.replicas import Phase
 from events.units import Seconds, format_instant
-from runtime.ports import Abilities, Engine, Launch, LaunchRequest, Probe
+from runtime.core.golden import Said, is_steady, said
+from runtime.ports import Abilities, Call, Engine, Launch, LaunchRequest, Probe
 from runtime.spec import EngineType
 
 T = TypeVar("T")
@@ -57,8 +59,12 @@ class Prober(Protocol):
     async def wait_healthy(self, host: str, port: int, path: str) -> object | None:
         """Return when `path` answers 200: its parsed JSON, None when it is none."""
 
-    async def warm_up(self, host: str, port: int, probe: Probe) -> str:
-        """Send the one-token request until it is answered. Empty when with 200; else why it will never be."""
+    async def warm_up(self, host: str, port: int, probe: Probe, hear: Callable[[bytes], None] | None = None) -> str:
+        """Send the one-token request until it is answered. Empty when with 200, which `hear` has; else why it will
+        never be."""
+
+    async def tell(self, host: str, port: int, call: Call, bound: Seconds) -> str:
+        """POST it, once; why it was not done within `bound`, or empty."""
 
     async def read(self, host: str, port: int, path: str, bound: Seconds) -> object | None:
         """The parsed JSON answer of `path`; None when there is none within `bound`."""
@@ -81,6 +87,7 @@ class Tools:
     engine_for: Callable[[EngineType], Engine]
     keeper: Keeper
     real_cards: frozenset[str]
+    berths: Berths
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +114,9 @@ class Listener(Protocol):
 
     def has(self, had: Had) -> None:
         """Its weights are here, and the listener's to end when no process of the replica is left."""
+
+    def answered(self, golden: Said | None) -> None:
+        """What its first token is; None: it cannot be compared with a later one."""
 
     def spawning(self, process: asyncio.Task[ReplicaProcess]) -> None:
         """An engine is about to run: it must be cleared away whatever happens to this start."""
@@ -241,12 +251,17 @@ class Start:
         return Door(self._tools.folder.doors / self._grant.replica, within) if within > 0 else None
 
     async def _warm_up(self, prepared: Prepared) -> str:
-        bound = self._tools.settings.warmup_bound
+        bound, probe, heard = self._tools.settings.warmup_bound, prepared.probe, list[bytes]()
         try:
             async with asyncio.timeout(bound):
-                return await self._tools.prober.warm_up(prepared.wanted.host, prepared.wanted.port, prepared.probe)
+                wrong = await self._tools.prober.warm_up(
+                    prepared.wanted.host, prepared.wanted.port, probe, heard.append
+                )
         except TimeoutError:
             return f"the one-token request was not answered within {bound:g} s"
+        if heard:
+            self._listener.answered(said(heard[0]) if is_steady(probe.warmup_body) else None)
+        return wrong
 
     async def _compare_slots(self, prepared: Prepared, answers: dict[str, object]) -> str:
         """Ask the engine for its parallelism, where it tells."""

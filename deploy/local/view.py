@@ -108,6 +108,8 @@ class View:
                 one for one in (grant.replicas if grant else ()) if self._node in (None, one.placement.node)
             ),
             drain_bound=Seconds(min(total, self._drain_bound)),
+            revision=model.revision,
+            sleep=declared.sleep if isinstance(declared, Declared) and not model.deleted else None,
         )
 
 

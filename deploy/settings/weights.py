@@ -19,5 +19,7 @@ class WeightFields(BaseSettings):
     """Most bytes of weights that this node keeps. Default: the disk, less 5 %."""
     cache_prewarm_rate: Annotated[Quantity, Field(gt=0)] | None = None
     """Bytes a second that weights take which nobody waits for yet. Default: half of what the network gives."""
+    sleep_memory: Quantity = 0
+    """Bytes of the memory that are kept for replicas that sleep (coldStart.sleep). 0: none sleeps."""
     cache_scrub_rate: Quantity = 20 << 20
     """Bytes a second of cached weights that are read anew in the background, against rot. 0: none."""

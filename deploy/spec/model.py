@@ -16,11 +16,12 @@ from coldstart.spec import ColdStartSpec, WeightsSpec
 from deploy.spec.document import MetadataSpec, broken_rule
 from deploy.spec.pod import PodSpec, ScaleTargetSpec
 from deploy.spec.policy import ModelPolicy, Objectives, Percentiles
-from events.names import ModelName
+from events.names import ModelName, ReplicaName
 from events.spec import Duration, Spec
 from events.units import Seconds
 from preemption.spec import Priority, ResourcesSpec
-from runtime.adapters.registry import options_model
+from runtime.adapters.registry import engine_for, options_model
+from runtime.ports import LaunchRequest
 from runtime.spec import EngineSpec, EngineType, Slots, TimeoutsSpec
 
 ALIAS_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:-]*(/[A-Za-z0-9][A-Za-z0-9._:-]*)*$"
@@ -131,6 +132,7 @@ class Model(Spec):
     def _rules_between_fields(self) -> Self:
         broken = [
             *_engine_rules(self.spec),
+            *_sleep_rules(self.spec),
             *_pod_rules(self.spec),
             *_scaling_rules(self.spec),
             *_time_rules(self.spec),
@@ -166,6 +168,25 @@ def _engine_rules(spec: ModelSpec) -> list[InitErrorDetails]:
         rule = "engine llamacpp loads a file and none is named"
         return [broken_rule(("spec", "weights"), None, rule, "add weights: {uri: /path/to/model.gguf}")]
     return []
+
+
+def _sleep_rules(spec: ModelSpec) -> list[InitErrorDetails]:
+    """The engine, as it is declared, can sleep at that level."""
+    if spec.cold_start.sleep is None:
+        return []
+    level = spec.cold_start.sleep.level
+    resources = spec.resources.resolve()
+    cards = max(resources.gpus, 1 if resources.gpu_fraction or resources.mig_profile else 0)
+    asked = LaunchRequest(
+        ModelName("any"), ReplicaName("any-r1-0"), "localhost", 1, spec.slots, gpus=("0",) * cards,
+        options=spec.engine.options,
+    )  # fmt: skip
+    levels = [way.level for way in engine_for(spec.engine.type).abilities(asked).sleeps]
+    if level in levels:
+        return []
+    rule = f"this engine, as it is declared, cannot sleep at level {level}"
+    remedy = f"write level: {' or '.join(map(str, levels))}" if levels else "leave coldStart.sleep out"
+    return [broken_rule(("spec", "coldStart", "sleep", "level"), level, rule, remedy, "spec.engine")]
 
 
 def _pod_rules(spec: ModelSpec) -> list[InitErrorDetails]:

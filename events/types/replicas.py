@@ -26,6 +26,8 @@ class ReplicaState(StrEnum):
     STARTING = "Starting"
     READY = "Ready"
     DRAINING = "Draining"
+    SLEEPING = "Sleeping"
+    """Its process lives and serves nothing: it holds host memory, and no GPU."""
     STOPPING = "Stopping"
     FAILED = "Failed"
 
@@ -43,6 +45,8 @@ class Phase(StrEnum):
     """Start command issued to the engine's process running and listening."""
     LOAD = "load"
     """The engine loads the weights: listening to healthy."""
+    WAKE = "wake"
+    """An engine that slept wakes, instead of fetch, spawn and load."""
     WARMUP = "warmup"
     """Healthy to the first token of a one-token request: ready."""
 
@@ -60,9 +64,9 @@ class PhaseSpan:
 class StartWeights:
     """The weights of a replica whose start went through the node's cache.
 
-    `tier`: where they were when the start began: ``memory``, ``disk`` or ``remote``. While they are fetched, `done` of
-    `bytes` were verified at `at`, at `rate` bytes a second. `least_seconds`: what bringing them takes at least, by what
-    this node has measured.
+    `tier`: where they were when the start began: ``memory``, ``disk`` or ``remote``; ``sleep``: in an engine that
+    slept. While they are fetched, `done` of `bytes` were verified at `at`, at `rate` bytes a second. `least_seconds`:
+    what bringing them takes at least, by what this node has measured.
     """
 
     bytes: Count
@@ -78,7 +82,9 @@ class ReplicaStatus:
     """One replica as the cluster adapter sees it. Times are instants; `address` is ``HOST:PORT`` once it listens.
 
     `cancels` tells what a closed connection does to a request inside the engine (see `runtime.ports.Cancels`).
-    `busy_path` is a path of the replica that tells how many requests it runs, or empty.
+    `busy_path` is a path of the replica that tells how many requests it runs, or empty. One that sleeps, or ends
+    without having been woken, does so at `sleep_level` (0: it does not); then it holds the memory that `resources` say,
+    which its node has set aside, and no GPU.
     """
 
     replica: str
@@ -100,6 +106,7 @@ class ReplicaStatus:
     reason: str = ""
     message: str = ""
     weights: StartWeights | None = None
+    sleep_level: Count = 0
 
 
 @event("relume.replicas.observed", Topic.REPLICAS)

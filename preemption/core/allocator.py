@@ -286,10 +286,16 @@ class Pool:
         return frozenset(r.replica for r in seat.grant.replicas if not self._ledger.exists(r.placement))
 
     def _hold(self, seat: Seat) -> None:
-        """What a model holds: all replicas that are named, and all that are seen though nobody names them."""
+        """What a model holds: all replicas that are named, and all that are seen though nobody names them. One that
+        sleeps holds nothing here: its memory is of what its node sets aside for sleepers."""
         seen = () if seat.observed is None else seat.observed.replicas
-        wanted = {status.replica: _seen_holding(status) for status in seen}
-        wanted |= {name: Holding(grant.placement, need_of(grant.resources)) for name, grant in seat.named.items()}
+        asleep = {status.replica for status in seen if status.sleep_level}
+        wanted = {status.replica: _seen_holding(status) for status in seen if status.replica not in asleep}
+        wanted |= {
+            name: Holding(grant.placement, need_of(grant.resources))
+            for name, grant in seat.named.items()
+            if not (grant.drain and name in asleep)
+        }
         for name in seat.held - wanted.keys():
             self._all_again |= self._ledger.release(name)
         for name, holding in wanted.items():

@@ -86,6 +86,15 @@ def _soonest(nodes: Iterable[Node], need: Need, terms: Terms, soon: Soon) -> lis
     return [node for late, node in fits if late <= limit]
 
 
+def is_free(ledger: Ledger, placement: Placement, need: Need) -> bool:
+    """Whether one replica fits at this very place: its node, and exactly its cards."""
+    node = ledger.nodes.get(placement.node)
+    if node is None or node.free_cpu < need.cpu_milli or node.free_memory < need.memory_bytes:
+        return False
+    share = need.gpu_milli or MILLI
+    return all(node.free_cards.get(card, 0) >= share for card in placement.gpus)
+
+
 def lack(ledger: Ledger, need: Need, terms: Terms = ANYWHERE) -> Lack:
     """Why `place` finds nothing."""
     if not ledger.nodes:

@@ -21,7 +21,7 @@ from events.types.grants import Placement
 from events.units import Instant, Seconds
 from preemption.core.inventory import Holding, Ledger, Need, Node
 from preemption.core.nearness import Nearness, Soon
-from preemption.core.placement import Kind, Lack, kinds_of, lack, place_among
+from preemption.core.placement import Kind, Lack, is_free, kinds_of, lack, place_among
 from preemption.core.seat import Seat
 from preemption.core.terms import ANYWHERE, Terms, allows
 
@@ -114,6 +114,8 @@ class Round:
         if claims:
             return self._place_beside(claims, seat, need)
         ask = need, seat.declared.terms
+        if ask not in self._lacks and self._wake(seat, need):
+            return True
         placement = None if ask in self._lacks else self._find(seat, need) or self._place_by_dormant(seat, need)
         if placement is None:
             self._note_lack(seat, ask)
@@ -156,6 +158,19 @@ class Round:
             return False
         self._give(seat, placement, need)
         return True
+
+    def _wake(self, seat: Seat, need: Need) -> bool:
+        """Whether a replica of it sleeps whose place is free: its process can nowhere else."""
+        assert seat.stand is not None
+        for name in seat.stand.sleepers:
+            grant = seat.named.get(name)
+            if grant is not None and grant.drain and is_free(self.ledger, grant.placement, need):
+                seat.wake(name)
+                self.ledger.hold(name, Holding(grant.placement, need))
+                seat.held |= {name}
+                seat.lack = None
+                return True
+        return False
 
     def _place_by_set_aside(self, seat: Seat, need: Need) -> bool:
         """Whether it has a place where training gave cards up for it; nobody else may have that, so nobody's claim to

@@ -15,7 +15,7 @@ from preemption.core.view import Declared, Memory, ModelView, Reason, Wish
 
 LACKS = {Kind.GPU: Reason.LACKS_GPUS, Kind.CPU: Reason.LACKS_CPU, Kind.MEMORY: Reason.LACKS_MEMORY}
 
-_OF_THE_MOMENT = frozenset({Reason.TAKES_BACK, Reason.DRAINS_FIRST, Reason.PLACEMENT_GONE})
+_OF_THE_MOMENT = frozenset({Reason.TAKES_BACK, Reason.WAKES, Reason.DRAINS_FIRST, Reason.PLACEMENT_GONE})
 """Reasons that are gone at the next decision; their going is not worth a record."""
 
 
@@ -139,6 +139,14 @@ class Seat:
         if self.memory.owed:
             self.memory = replace(self.memory, owed=False)
         return name
+
+    def wake(self, replica: str) -> None:
+        """Take back one that sleeps, since its place is free."""
+        self.named[replica] = replace(self.named[replica], drain=False)
+        self.unplaced -= 1
+        if self.memory.owed:
+            self.memory = replace(self.memory, owed=False)
+        self._reason(Reason.WAKES)
 
     def drop(self, replica: str) -> None:
         """Take a replica that never started out of the grant; it is wanted again unless it drained."""

@@ -5,7 +5,8 @@ Nothing here knows what is free; `preemption.core.allocator` places what is want
 * The number to grant is a person's override while it lasts, else the wish (at most maxReplicas), else what was granted.
 * What runs is kept and never moved. Above the number the cheapest replicas drain; when it rises again, a draining
   replica is taken back before a new one is asked for.
-* A draining replica stays named, and holds its resources, until it is seen to be gone.
+* A draining replica stays named, and holds its resources, until it is seen to be gone, or asleep: then it stays named
+  and holds nothing. When one more is wanted it is woken, if its very place is free; else a new one starts elsewhere.
 * A new revision takes over one by one: one more than the number may run (surge), an old replica drains for each new one
   that is ready. Old replicas that never got ready go at once. After too many failed starts the old ones stay.
 * While starts back off nothing more is asked for, and replicas that are not there give their places to others.
@@ -48,6 +49,11 @@ class Entry:
         """Whether it serves."""
         return self.state is ReplicaState.READY
 
+    @property
+    def sleeps(self) -> bool:
+        """Whether it sleeps, and nobody has woken it yet."""
+        return self.state is ReplicaState.SLEEPING and self.grant.drain
+
 
 @dataclass(frozen=True, slots=True)
 class Stand:
@@ -56,7 +62,8 @@ class Stand:
     `want`: how many more of the active revision to place now; `held_back`: how many more it would want, were its starts
     not backing off. `yields`: ready replicas of an older revision, the first to go first, one of which may be drained
     if the surge has no place. `dormant`: replicas that are not there because starts back off: their places may go to
-    others until the next try. `taken`: names that are in use. `kept`: so many of `wished` are only kept; `spare`: the
+    others until the next try. `sleepers`: replicas of the active revision that sleep. `taken`: names that are in
+    use. `kept`: so many of `wished` are only kept; `spare`: the
     replicas that may go to others for it, the first to go first.
     """
 
@@ -66,6 +73,7 @@ class Stand:
     held_back: int
     yields: tuple[str, ...]
     dormant: tuple[str, ...]
+    sleepers: tuple[str, ...]
     taken: frozenset[str]
     reasons: tuple[Reason, ...]
     again_at: Instant | None
@@ -113,6 +121,7 @@ def stand(view: ModelView, policy: AllocatorPolicy, now: Instant, misplaced: fro
         held_back=shape.want if backs_off is not None else 0,
         yields=() if backs_off is not None else shape.yields,
         dormant=tuple(dormant),
+        sleepers=tuple(e.name for e in there if e.sleeps and not e.foreign and _is_active(e, view)),
         taken=frozenset(grant.replica for grant in named) | {status.replica for status in observed},
         reasons=(*reasons, *([Reason.PLACEMENT_GONE] if lost else ()), *shape.reasons,
                  *([Reason.BACKS_OFF] if backs_off is not None and shape.want else ())),
@@ -200,8 +209,9 @@ def _shape(view: ModelView, entries: Sequence[Entry], wished: int, policy: Alloc
     want = max(0, target - len(new) - len(back))
     reasons = [] if not keep else [Reason.KEEPS_OLD] if failing else [Reason.ROLLS_OUT]
     drains = (out | leaving | surplus) - back
-    reasons += ([Reason.DRAINS] if drains else []) + ([Reason.TAKES_BACK] if back else [])
-    settled = not drains and all(entry.ready for entry in new)
+    awake = drains - {entry.name for entry in entries if entry.sleeps}
+    reasons += ([Reason.DRAINS] if awake else []) + ([Reason.TAKES_BACK] if back else [])
+    settled = not awake and all(entry.ready for entry in new)
     yields = [entry.name for entry in ready_old[len(ready_old) - keep :]] if settled and want and not failing else []
     return _Shape(drains, back, want, tuple(yields), tuple(reasons))
 

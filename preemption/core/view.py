@@ -32,6 +32,8 @@ class Reason(StrEnum):
     """Replicas that are not wanted any more finish what they run and go."""
     TAKES_BACK = "takes_drain_back"
     """A draining replica goes on, since the number rose again."""
+    WAKES = "wakes_sleeper"
+    """A replica that slept is woken, since its place is free."""
     ROLLS_OUT = "rolls_out_revision"
     """Replicas of an older revision serve until those of the new one are ready."""
     DRAINS_FIRST = "drains_one_first"

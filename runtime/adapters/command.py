@@ -7,14 +7,17 @@ import re
 import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field, field_validator, model_validator
 
 from events.spec import Spec
+from runtime.adapters.sleeping import VLLM_SLEEPS
 from runtime.adapters.slot_counts import mismatch
+from runtime.core.golden import is_steady
 from runtime.core.policy import Cancels
-from runtime.ports import Abilities, Launch, LaunchRequest, Probe
+from runtime.ports import Abilities, Launch, LaunchRequest, Probe, Sleep
 
 PLACEHOLDERS = ("host", "port", "slots", "weights", "model", "replica", "gpus", "gpu_count", "python")
 """What a command may name in braces. `gpus` is a list with commas; `python` is the interpreter that runs relume."""
@@ -38,6 +41,14 @@ def _check(text: str) -> str:
     return text
 
 
+class Sleeping(StrEnum):
+    """How the server of a command sleeps."""
+
+    NONE = "none"
+    VLLM = "vllm"
+    PARKED = "parked"
+
+
 class CommandOptions(Spec):
     """Options of the command engine."""
 
@@ -58,6 +69,10 @@ class CommandOptions(Spec):
     """A path that tells how many requests run: {"running": n}, or a list of slots as llama.cpp gives."""
     metrics_path: _Path | None = None
     """Prometheus metrics with the names of llama.cpp, vLLM, SGLang, TensorRT-LLM, Triton or TGI."""
+
+    sleep: Sleeping = Sleeping.NONE
+    """How the server can sleep (coldStart.sleep): vllm (it has /sleep, /wake_up and /is_sleeping, which vLLM has with
+    --enable-sleep-mode and VLLM_SERVER_DEV_MODE=1), parked (without a GPU: its process stays as it is), none."""
 
     @field_validator("command")
     @classmethod
@@ -118,9 +133,22 @@ class Command:
         """What the user says of the server."""
         options = CommandOptions.model_validate(dict(wanted.options))
         return Abilities(
-            cancels=options.cancels, busy_path=options.busy_path or "", metrics_path=options.metrics_path or ""
+            sleeps=_sleeps(options, wanted),
+            cancels=options.cancels,
+            busy_path=options.busy_path or "",
+            metrics_path=options.metrics_path or "",
         )
 
     def check_slots(self, health: Mapping[str, object], slots: int) -> str:
         """Compares when `busy_path` tells; most servers do not."""
         return mismatch(health, slots, "pass {slots} to the server in its command")
+
+
+def _sleeps(options: CommandOptions, wanted: LaunchRequest) -> tuple[Sleep, ...]:
+    """None where nobody could tell after a wake whether it still answers as before."""
+    steady = options.warmup_body is None or is_steady(json.dumps(options.warmup_body).encode())
+    if not steady or options.sleep is Sleeping.NONE:
+        return ()
+    if options.sleep is Sleeping.VLLM:
+        return VLLM_SLEEPS
+    return () if wanted.gpus else (Sleep(level=1),)

@@ -13,7 +13,7 @@ from events.spec import Quantity, Spec
 from runtime.adapters.programs import program
 from runtime.adapters.slot_counts import mismatch
 from runtime.core.policy import Cancels
-from runtime.ports import Abilities, Launch, LaunchRequest, Probe
+from runtime.ports import Abilities, Launch, LaunchRequest, Probe, Sleep
 
 _MAX_SLOTS = 256  # LLAMA_MAX_SEQ in llama.cpp's llama-cparams.h
 
@@ -109,9 +109,11 @@ class LlamaCpp:
             body |= {"input": "1"}
         return Probe(health_path="/health", warmup_path=path, warmup_body=json.dumps(body).encode())
 
-    def abilities(self, wanted: LaunchRequest) -> Abilities:  # noqa: ARG002 - the same for all models
-        """A closed connection stops a streamed request only; a non-streamed one runs to its end."""
-        return Abilities(cancels=Cancels.STREAMS, busy_path="/slots", metrics_path="/metrics")
+    def abilities(self, wanted: LaunchRequest) -> Abilities:
+        """A closed connection stops a streamed request only; a non-streamed one runs to its end. Without a GPU it
+        sleeps as it is; with one it would keep the card's memory, so it does not."""
+        sleeps = () if wanted.gpus else (Sleep(level=1),)
+        return Abilities(cancels=Cancels.STREAMS, busy_path="/slots", metrics_path="/metrics", sleeps=sleeps)
 
     def check_slots(self, health: Mapping[str, object], slots: int) -> str:
         """Compares with the length of ``/slots``, or ``total_slots`` of ``/props``."""

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from events.spec import Duration, Spec
 from runtime.adapters.programs import program
+from runtime.adapters.sleeping import VLLM_SLEEPS
 from runtime.adapters.slot_counts import mismatch
 from runtime.core.policy import Cancels
 from runtime.engines.simulated.settings import PROBE, FailStart, Mode
@@ -72,6 +73,12 @@ class SimulatedOptions(Spec):
     fail_start: FailStart = FailStart.NO
     """How the start fails: spawn (before it listens), load (after startTime), hang (never healthy), warmup (healthy,
     but answers nothing)."""
+    sleep_time: Duration = 0.0
+    """POST /sleep to asleep."""
+    wake_time: Duration = 0.0
+    """POST /wake_up to awake."""
+    wakes_wrong: bool = False
+    """After a wake it answers something else than before, as vLLM once did at level 2."""
     fail_start_while: str = ""
     """Path of a file: the start fails only as long as it exists."""
     exit_code: Annotated[int, Field(ge=0, le=255)] = 1
@@ -116,6 +123,9 @@ class Simulated:
             "dimensions": options.dimensions,
             "seed": options.seed,
             "cancels": options.cancels.value,
+            "sleep-duration": _millis(options.sleep_time),
+            "wake-duration": _millis(options.wake_time),
+            "wakes-wrong": options.wakes_wrong,
             "strict-model": options.strict_model,
         }
         launch = program("runtime.engines.simulated_server", flags | _faults(options))
@@ -123,7 +133,7 @@ class Simulated:
 
     def probe(self, wanted: LaunchRequest) -> Probe:
         """Healthy after the start time; then one token."""
-        body = {"model": wanted.model, "prompt": "1", "max_tokens": 1}
+        body = {"model": wanted.model, "prompt": "1", "max_tokens": 1, "temperature": 0}
         return Probe(
             health_path="/health", warmup_path=f"/v1/completions?{PROBE}", warmup_body=json.dumps(body).encode()
         )
@@ -131,7 +141,10 @@ class Simulated:
     def abilities(self, wanted: LaunchRequest) -> Abilities:
         """As the options say."""
         options = SimulatedOptions.model_validate(dict(wanted.options))
-        return Abilities(cancels=options.cancels, busy_path="/running", metrics_path="/metrics", reads_weights=False)
+        return Abilities(
+            cancels=options.cancels, busy_path="/running", metrics_path="/metrics", reads_weights=False,
+            sleeps=VLLM_SLEEPS,
+        )  # fmt: skip
 
     def check_slots(self, health: Mapping[str, object], slots: int) -> str:
         """Compares with ``slots`` of ``/running``."""

@@ -133,7 +133,8 @@ def cold_start(live: Live, activation: Activation, outcome: Outcome) -> ColdStar
         activation.lease = None
         return None
     activation.told = True
-    status, quickest, promised = live.replica.status, live.model.estimate.quickest(), live.declared.cold_start.sla
+    status, promised = live.replica.status, live.declared.cold_start.sla
+    quickest = live.model.estimate.quickest(status.phases)
     ready_at = Instant(live.granted_at if status.ready_at is None else status.ready_at)
     parts = budget.parts_of(status.phases, live.wanted.arrived_at, ready_at, outcome.first_byte_at)
     for_bytes = Seconds(0.0) if status.weights is None else status.weights.least_seconds

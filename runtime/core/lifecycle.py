@@ -21,6 +21,10 @@ class ReplicaEvent(StrEnum):
     """It shall take no new request and go when its last one is done."""
     DRAIN_TAKEN_BACK = "drain-taken-back"
     """It is wanted after all, and the stop has not begun."""
+    FELL_ASLEEP = "fell-asleep"
+    """Its last request is done, its engine sleeps: its cards and cores are free."""
+    WOKEN = "woken"
+    """It is wanted again, on the cards that it had."""
     STOP_BEGAN = "stop-began"
     """It was told to end."""
     BROKE = "broke"
@@ -49,6 +53,10 @@ TRANSITIONS: Final[dict[tuple[ReplicaState, ReplicaEvent], ReplicaState | None]]
     (ReplicaState.DRAINING, ReplicaEvent.DRAIN_TAKEN_BACK): ReplicaState.READY,
     (ReplicaState.DRAINING, ReplicaEvent.STOP_BEGAN): ReplicaState.STOPPING,
     (ReplicaState.DRAINING, ReplicaEvent.BROKE): ReplicaState.FAILED,
+    (ReplicaState.DRAINING, ReplicaEvent.FELL_ASLEEP): ReplicaState.SLEEPING,
+    (ReplicaState.SLEEPING, ReplicaEvent.WOKEN): ReplicaState.STARTING,
+    (ReplicaState.SLEEPING, ReplicaEvent.STOP_BEGAN): ReplicaState.STOPPING,
+    (ReplicaState.SLEEPING, ReplicaEvent.BROKE): ReplicaState.FAILED,
     (ReplicaState.STOPPING, ReplicaEvent.GONE): None,
     (ReplicaState.FAILED, ReplicaEvent.GONE): None,
 }

@@ -199,11 +199,19 @@ class ModelSlots:
         ]
         if on_their_way:
             return min(on_their_way)
-        whole = eta(now)
+        whole = self._whole_start(now, surely)
         if whole is None:
             return None
         back_off = 0.0 if self.retry_at is None else max(0.0, self.retry_at - now)
         return Seconds(back_off + whole)
+
+    def _whole_start(self, now: Instant, surely: bool) -> Seconds | None:
+        """Of a start that begins now: a wake where one sleeps. (Whether its place is free is not known here; nor is how
+        long a first wake takes: then it is the cold start's time.)"""
+        cold = self.estimate.eta_at_most(now) if surely else self.estimate.eta(now)
+        sleeps = any(s.state is ReplicaState.SLEEPING and self._is_ours(s.uid) for s in self.observed.replicas)
+        wake = self.estimate.wake(0.9 if surely else 0.5) if sleeps else None
+        return cold if wake is None else wake
 
     def ready_by(self, now: Instant) -> Instant | None:
         """The instant at which a replica is ready, as likely as not; None: nobody can say. Answers are kept 100 ms.
@@ -224,7 +232,7 @@ class ModelSlots:
 
     def state(self) -> ModelState:
         """The model in one word."""
-        states = {status.state for status in self.observed.replicas}
+        states = {status.state for status in self.observed.replicas} - {ReplicaState.SLEEPING}
         if self.ready:
             return ModelState.READY
         if self.starting():

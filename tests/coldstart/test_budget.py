@@ -17,6 +17,7 @@ QUICKEST = {P.SPAWN: Seconds(0.5), P.LOAD: Seconds(1.0), P.WARMUP: Seconds(0.1)}
 
 BYTES = [
     ("in memory", GB, Tier.MEMORY, SPEEDS, 0.0),
+    ("in an engine that sleeps", GB, Tier.SLEEP, Bandwidths(), 0.0),
     ("nothing to bring", Bytes(0), Tier.REMOTE, Bandwidths(), 0.0),
     ("on the disk", GB, Tier.DISK, SPEEDS, 1.0),
     ("far away, the network is slowest", GB, Tier.REMOTE, SPEEDS, 10.0),
@@ -45,6 +46,12 @@ def test_a_whole_start_at_least(for_bytes: float | None, seconds: float | None) 
     """Of bytes and load the larger counts, since they overlap; spawn, warm-up and answer come on top."""
     told = least(for_bytes, QUICKEST, Seconds(0.2))
     assert told == (seconds if seconds is None else pytest.approx(seconds))
+
+
+def test_a_wake_at_least() -> None:
+    """The wake stands in the place of spawn and load."""
+    told = least(0.0, {P.WAKE: Seconds(0.4), P.WARMUP: Seconds(0.1)}, Seconds(0.2))
+    assert told == pytest.approx(0.7)
 
 
 def test_without_a_start_nothing_is_known() -> None:

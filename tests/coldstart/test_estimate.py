@@ -152,3 +152,30 @@ def test_a_first_fetch_tells_at_least_its_own_rest() -> None:
     assert estimate.eta(START, (), on_its_way(1000, START)) is None
     assert estimate.quickest() is None
     assert estimate.typical((Phase.LOAD,)) is None
+
+
+def woke(wake: float, warmup: float) -> tuple[PhaseSpan, ...]:
+    """The spans of a wake that ended at START."""
+    at = START - wake - warmup
+    return (
+        PhaseSpan(phase=Phase.WAKE, started_at=at, ended_at=at + wake),
+        PhaseSpan(phase=Phase.WARMUP, started_at=at + wake, ended_at=START),
+    )
+
+
+def test_wakes_are_learned_by_themselves() -> None:
+    """A start by waking says nothing of a cold one, and is estimated from other wakes."""
+    estimate = learned((1.0, 6.0, 1.0))
+    estimate.fold(observed(replica(life=2, phases=woke(0.5, 0.1))))
+    assert estimate.eta(START) == pytest.approx(8.0)
+    assert estimate.wake() == pytest.approx(0.6)
+    going = running(Phase.WAKE, 0.2)
+    assert estimate.eta(START, going) == pytest.approx(0.4)
+    assert estimate.quickest(going) == {Phase.WAKE: pytest.approx(0.5), Phase.WARMUP: pytest.approx(0.1)}
+
+
+def test_a_first_wake_is_unknown() -> None:
+    """Before one was seen nobody can say how long it takes."""
+    estimate = learned((1.0, 6.0, 1.0))
+    assert estimate.wake() is None
+    assert estimate.eta(START, running(Phase.WAKE, 0.0)) is None

@@ -35,7 +35,7 @@ steps = st.lists(
         st.sampled_from(
             ("wish", "wish", "wish", "keep", "keep", "ask", "ask", "warm", "label", "terms", "declare",
              "priority", "revise", "delete", "anew", "scale", "obey", "obey", "obey",
-             "start", "crash", "crash", "drain", "fail", "stop", "stray", "wait", "shrink")
+             "start", "crash", "crash", "drain", "sleep", "sleep", "fail", "stop", "stray", "wait", "shrink")
         ),
         st.sampled_from(MODELS), st.integers(0, 4), st.integers(0, 6),
     ),
@@ -60,9 +60,19 @@ def _see_all(world: World, model: str, state: ReplicaState, failures: int = 0) -
 
 
 def _see_drains(world: World, model: str, state: ReplicaState) -> None:
+    """Who sleeps does so until it is woken or ends; nobody falls asleep that was not there."""
     if model in world.grants:
-        live, leaving = world.live(model), world.draining(model)
-        world.see(model, *((name, ReplicaState.READY) for name in live), *((name, state) for name in leaving))
+        observed = world.observed.get(model)
+        there = {} if observed is None else {one.replica: one for one in observed.replicas}
+        asleep = {name for name, one in there.items() if one.sleep_level}
+        ends = state is ReplicaState.STOPPING
+        leaving = [name for name in world.draining(model) if name in there or state is not ReplicaState.SLEEPING]
+        ended = [name for name in leaving if there.get(name) and there[name].state is ReplicaState.STOPPING]
+        world.see(
+            model, *((name, ReplicaState.READY) for name in world.live(model)),
+            *((name, ReplicaState.SLEEPING if name in asleep and not ends else state)
+              for name in leaving if name not in ended),
+        )  # fmt: skip
 
 
 def _crash(world: World, model: str, first: int, second: int) -> None:
@@ -107,6 +117,7 @@ ACTIONS: dict[str, Callable[[World, str, int, int], None]] = {
     "obey": lambda w, m, *_: w.obey(m) if m in w.grants else None,
     "start": lambda w, m, *_: w.obey(m, ready=False) if m in w.grants else None,
     "drain": lambda w, m, *_: _see_drains(w, m, ReplicaState.DRAINING),
+    "sleep": lambda w, m, *_: _see_drains(w, m, ReplicaState.SLEEPING),
     "stop": lambda w, m, *_: _see_drains(w, m, ReplicaState.STOPPING),
     "fail": lambda w, m, n, _: _see_all(w, m, ReplicaState.FAILED, failures=n),
     "crash": _crash,

@@ -64,6 +64,7 @@ def test_the_full_document_says_everything() -> None:
     kubernetes = {"ModelSpec.pod", "ModelSpec.scale_target_ref"}  # in no policy: deploy/kubernetes reads them
     assert left_out - kubernetes == {
         "ResourcesSpec.gpu_fraction", "ResourcesSpec.mig_profile", "ScalingSpec.cold_start_cost",
+        "ColdStartSpec.sleep",  # llama.cpp with a GPU cannot
     }  # fmt: skip
 
 
@@ -126,3 +127,13 @@ def _checked(document: dict[str, object]) -> Model | None:
     assert refused.problems
     assert all(problem.rule and problem.remedy and str(problem) for problem in refused.problems)
     return None
+
+
+def test_each_field_of_a_sleep_changes_something() -> None:
+    """Level and keep-alive of a sleep resolve to policies of their own."""
+    sleeps = [{}, {"level": 2}, {"keepAlive": "1h"}]
+    resolved = []
+    for sleep in sleeps:
+        document = put(put(full(), "spec.engine", {"type": "simulated"}), "spec.coldStart.sleep", sleep)
+        resolved.append(check_as(Model, document).resolve().cold_start)
+    assert len({repr(one) for one in resolved}) == len(sleeps)

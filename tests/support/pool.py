@@ -119,9 +119,11 @@ class World:
         statuses = []
         for name, state in states:
             if name in before:
+                asleep = before[name].sleep_level if state is ReplicaState.STOPPING else 0
+                level = 1 if state is ReplicaState.SLEEPING else asleep
                 at = before[name].ready_at
                 ready_at = self.now if at is None and state is ReplicaState.READY else at
-                statuses.append(replace(before[name], state=state, ready_at=ready_at))
+                statuses.append(replace(before[name], state=state, sleep_level=level, ready_at=ready_at))
                 continue
             one = granted[name]
             statuses.append(
@@ -172,10 +174,16 @@ def used(world: World) -> dict[str, tuple[float, int, dict[str, int]]]:
 
 def _holdings(world: World) -> dict[str, tuple[str, tuple[str, ...], Resources]]:
     found: dict[str, tuple[str, tuple[str, ...], Resources]] = {}
+    asleep = {one.replica for observed in world.observed.values() for one in observed.replicas if one.sleep_level}
     for observed in world.observed.values():
         found |= {one.replica: (one.node, one.gpus, one.resources) for one in observed.replicas}
+    found = {name: held for name, held in found.items() if name not in asleep}
     for grant in world.grants.values():
-        found |= {one.replica: (one.placement.node, one.placement.gpus, one.resources) for one in grant.replicas}
+        found |= {
+            one.replica: (one.placement.node, one.placement.gpus, one.resources)
+            for one in grant.replicas
+            if not (one.drain and one.replica in asleep)
+        }
     return found
 
 

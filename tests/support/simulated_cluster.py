@@ -259,7 +259,7 @@ class SimulatedCluster(LocalCluster):
         tools = Tools(
             clock=self._clock, settings=settings, folder=self._folder, ports=Ports(), cores=Cores(()),
             places=Places(settings.start_places or 8, settings.start_place_bound, self._clock), prober=self._prober,
-            engine_for=engine_for, keeper=NoKeeper(), real_cards=frozenset(),
+            engine_for=engine_for, keeper=NoKeeper(), real_cards=frozenset(), berths=self._berths,
         )  # fmt: skip
         self._wired = True
         self._training.wire(tools.cores, tools.ports, tools.real_cards, self._spawn)

@@ -26,6 +26,7 @@ from runtime.engines.simulated.formats import JSON, Chat, Completion, Format, Re
 from runtime.engines.simulated.http import Exchange
 from runtime.engines.simulated.other_answers import embeddings, form_fields, images, infer, rerank, speech
 from runtime.engines.simulated.settings import PROBE, Mode
+from runtime.engines.simulated.sleeping import Sleeper
 
 _KSERVE = re.compile(r"^/v2/models/([^/]+)(?:/versions/[^/]+)?(/infer|/ready|)$")
 _METRICS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -50,6 +51,7 @@ class Routes:
         self._clock = clock
         self._created = int(clock.now())
         self._count = 0
+        self._sleeper = Sleeper(engine.settings, lambda: engine.admission.running)
         self._posts: Mapping[str, Callable[[Exchange, dict[str, object]], Work]] = {
             "/v1/chat/completions": self._chat,
             "/v1/completions": self._completion,
@@ -65,6 +67,7 @@ class Routes:
             "/metrics": self._metrics,
             "/stats": self._stats,
             "/running": self._running,
+            "/is_sleeping": self._sleeper.tell,
             "/v2/health/live": self._live,
             "/health/live": self._live,
         } | dict.fromkeys(_READY_PATHS, self._health)
@@ -91,8 +94,14 @@ class Routes:
             return self._error(exchange, 405, f"{exchange.method} is not allowed", "method_not_allowed", None)
         if not self.ready:
             return self._error(exchange, 503, "Loading model", "unavailable_error", None)
-        self._engine.submit(exchange, self._work(exchange))
-        return None
+        order = self._sleeper.posts.get(path, self._ask)
+        return order(exchange)
+
+    def _ask(self, exchange: Exchange) -> None:
+        if self._sleeper.asleep:
+            self._error(exchange, 503, "The engine sleeps", "unavailable_error", None)
+        else:
+            self._engine.submit(exchange, self._work(exchange))
 
     def _work(self, exchange: Exchange) -> Work:
         if exchange.path in ("/v1/audio/transcriptions", "/v1/audio/translations"):
@@ -131,7 +140,7 @@ class Routes:
         if (wanted.max_tokens or 1) <= room:  # else the engine refuses it; no need to write that much text
             length = min(settings.limits.answer_tokens, room)
             echo, seed = settings.mode is Mode.ECHO, settings.seed or "0"
-            answer = compose(wanted, echo=echo, length=length, seed=seed)
+            answer = self._sleeper.spoilt(compose(wanted, echo=echo, length=length, seed=seed))
         work = self._whole(exchange, answer, partial(form.whole, answer), JSON)
         stream = form if body.get("stream") is True else None
         return replace(work, stream=stream, asked_tokens=prompt + (wanted.max_tokens or 1))

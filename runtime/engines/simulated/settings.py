@@ -51,6 +51,8 @@ class Timing:
     next_token_std: float
     load_factor: float  # times are this much longer when all slots are busy
     stop: float
+    sleep: float
+    wake: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class Faults:
     fail_start: FailStart
     fail_start_while: str
     exit_code: int
+    wakes_wrong: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +163,9 @@ def _own_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--max-tokens", type=_positive, default=16, help="length of an answer that asks for none")
     group.add_argument("--startup-jitter", type=duration, default=0.0, help="the start takes up to this much longer")
     group.add_argument("--stop-duration", type=duration, default=0.0, help="SIGTERM to exit")
+    group.add_argument("--sleep-duration", type=duration, default=0.0, help="POST /sleep to asleep")
+    group.add_argument("--wake-duration", type=duration, default=0.0, help="POST /wake_up to awake")
+    group.add_argument("--wakes-wrong", action="store_true", help="after a wake it answers something else")
     group.add_argument("--kv-tokens", type=int, default=0, help="tokens of the KV cache, instead of --kv-cache-size")
     group.add_argument("--cancels", choices=[way.value for way in Cancels], default=Cancels.ALWAYS.value)
     group.add_argument("--dimensions", type=_positive, default=64, help="of embeddings")
@@ -193,6 +199,8 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
             next_token_std=args.inter_token_latency_std_dev,
             load_factor=max(1.0, args.time_factor_under_load),
             stop=args.stop_duration,
+            sleep=args.sleep_duration,
+            wake=args.wake_duration,
         ),
         limits=Limits(
             slots=args.max_num_seqs,
@@ -210,5 +218,6 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
             fail_start=FailStart(args.fail_start),
             fail_start_while=args.fail_start_while,
             exit_code=args.exit_code,
+            wakes_wrong=args.wakes_wrong,
         ),
     )

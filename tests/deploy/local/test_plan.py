@@ -6,7 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.local.plan import Actual, ActualReplica, Command, Drain, Granted, Plan, Start, Stop, TakeBack, plan
+from coldstart.core.policy import SleepPolicy
+from deploy.local.plan import (
+    Actual,
+    ActualReplica,
+    Command,
+    Drain,
+    Granted,
+    Plan,
+    Sleep,
+    Start,
+    Stop,
+    TakeBack,
+    Wake,
+    plan,
+)
 from events.names import ReplicaName
 from events.types.grants import Placement, ReplicaGrant
 from events.types.replicas import ReplicaState
@@ -27,17 +41,26 @@ def grant(name: str = A, *, drain: bool = False, gpus: tuple[str, ...] = (), rev
 
 def actual(
     state: ReplicaState, name: ReplicaName = A, *, since: float | None = None, drained: bool = False, uid: str = "u",
-    gpus: tuple[str, ...] = (),
+    gpus: tuple[str, ...] = (), dozing: bool = False, sleeps: tuple[int, ...] = (1,), revision: int = 1,
 ) -> ActualReplica:  # fmt: skip
-    """A replica that exists."""
+    """A replica that exists; `since`: it drains, or sleeps."""
     began = None if since is None else Instant(since)
-    return ActualReplica(name, uid, state, gpus=gpus, draining_since=began, drained=drained)
+    return ActualReplica(
+        name, uid, state, gpus=gpus, draining_since=began, drained=drained, revision=revision, dozing=dozing,
+        sleeps=frozenset(sleeps), sleeping_since=began if state is S.SLEEPING else None,
+    )  # fmt: skip
 
 
 def made(grants: tuple[ReplicaGrant, ...], replicas: tuple[ActualReplica, ...], **retry_at: float) -> Plan:
     """The plan for these, at `NOW`; `r1=…` says until when starts of revision 1 wait."""
     retries = {int(name[1:]): Instant(at) for name, at in retry_at.items()}
     return plan(Granted("u", grants, BOUND), Actual(replicas, retries), NOW)
+
+
+def sleepy(grants: tuple[ReplicaGrant, ...], *replicas: ActualReplica, level: int | None = 1) -> Plan:
+    """The plan where replicas of revision 1 sleep at a level for a minute; None: they do not."""
+    policy = None if level is None else SleepPolicy(level, Seconds(60.0))
+    return plan(Granted("u", grants, BOUND, revision=1, sleep=policy), Actual(replicas), NOW)
 
 
 ROWS: list[tuple[str, Plan, tuple[Command, ...], float | None]] = [
@@ -72,6 +95,26 @@ ROWS: list[tuple[str, Plan, tuple[Command, ...], float | None]] = [
     ("on the same cards in another order", made((grant(gpus=("g1", "g0")),), (actual(S.READY, gpus=("g0", "g1")),)),
      (), None),
     ("ends come before starts", made((grant(B),), (actual(S.READY),)), (Drain(A), Start(grant(B))), None),
+    ("drained and may sleep", sleepy((), actual(S.DRAINING, since=990.0, drained=True)), (Sleep(A, 1),), None),
+    ("busy, and may sleep when it is done", sleepy((), actual(S.DRAINING, since=990.0)), (), 1020.0),
+    ("cannot sleep at that level", sleepy((), actual(S.DRAINING, since=990.0, drained=True), level=2),
+     (Stop(A, "drained"),), None),
+    ("an older revision does not sleep", sleepy((), actual(S.DRAINING, since=990.0, drained=True, revision=0)),
+     (Stop(A, "drained"),), None),
+    ("another declaration's does not sleep", sleepy((), actual(S.DRAINING, since=990.0, drained=True, uid="old")),
+     (Stop(A, "drained"),), None),
+    ("falling asleep is left alone", sleepy((), actual(S.DRAINING, since=900.0, drained=True, dozing=True)), (), None),
+    ("wanted while it falls asleep", sleepy((grant(),), actual(S.DRAINING, since=900.0, drained=True, dozing=True)),
+     (), None),
+    ("asleep", sleepy((), actual(S.SLEEPING, since=950.0)), (), 1010.0),
+    ("asleep, named as draining", sleepy((grant(drain=True),), actual(S.SLEEPING, since=950.0)), (), 1010.0),
+    ("asleep for long enough", sleepy((), actual(S.SLEEPING, since=940.0)),
+     (Stop(A, "it slept for 60 s and nobody asked"),), None),
+    ("asleep and wanted", sleepy((grant(),), actual(S.SLEEPING, since=900.0)), (Wake(A),), None),
+    ("asleep, wanted on other cards", sleepy((grant(gpus=("g1",)),), actual(S.SLEEPING, since=950.0, gpus=("g0",))),
+     (), 1010.0),
+    ("asleep, and sleep is no longer declared", sleepy((), actual(S.SLEEPING, since=950.0), level=None),
+     (Stop(A, "its model, or this revision of it, does not sleep any more"),), None),
     ("the earliest instant counts", made((grant(B),), (actual(S.DRAINING, since=999.0),), r1=1003.0), (), 1003.0),
 ]  # fmt: skip
 
@@ -108,11 +151,13 @@ def test_one_command_a_replica(grants: list[ReplicaGrant], replicas: list[Actual
                 assert granted.replica not in states
                 assert not granted.drain
             case Stop(replica=name):
-                assert states[name] in (S.STARTING, S.DRAINING)
+                assert states[name] in (S.STARTING, S.DRAINING, S.SLEEPING)
             case Drain(replica=name):
                 assert states[name] is S.READY
-            case TakeBack(replica=name):
+            case TakeBack(replica=name) | Sleep(replica=name):
                 assert states[name] is S.DRAINING
+            case Wake(replica=name):
+                assert states[name] is S.SLEEPING
 
 
 @given(GRANTS, ACTUALS)

@@ -81,6 +81,7 @@ EVERY = {
     "adopt_within": "5m", "inference_reply_topics": "answers",
     "cluster": "kubernetes", "kube_context": "prod", "kube_namespace": "models",
     "cache_capacity": "1Gi", "cache_prewarm_rate": "1Mi", "cache_scrub_rate": "1Mi", "prometheus": "http://p:9090",
+    "sleep_memory": "1Gi",
 }  # fmt: skip
 FILES = (
     "gateway_tls_cert", "gateway_tls_key", "admin_tls_cert", "admin_tls_key", "admin_token_file", "admin_client_ca",

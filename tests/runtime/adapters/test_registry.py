@@ -54,6 +54,9 @@ CHANGES: Mapping[EngineType, Mapping[str, Mapping[str, object]]] = {
         "hangRate": {"hangRate": 3},
         "breakRate": {"breakRate": 3},
         "crashAfter": {"crashAfter": 0},
+        "sleepTime": {"sleepTime": "3s"},
+        "wakeTime": {"wakeTime": "3s"},
+        "wakesWrong": {"wakesWrong": True},
         "failStart": {"failStart": "load"},
         "failStartWhile": {"failStartWhile": "/tmp/x"},
         "exitCode": {"exitCode": 3},
@@ -67,6 +70,7 @@ CHANGES: Mapping[EngineType, Mapping[str, Mapping[str, object]]] = {
         "cancels": {"cancels": "never"},
         "busyPath": {"busyPath": "/busy"},
         "metricsPath": {"metricsPath": "/metrics"},
+        "sleep": {"sleep": "vllm"},
     },
 }
 
