@@ -141,13 +141,6 @@ class Card:
     profile: str = ""
 
 
-@event("relume.cards.observed", Topic.CARDS)
-class CardsObserved:
-    """What a node has for replicas. State of key ``node/NAME``. `labels` None: it has none that are known."""
-
-    node: str
-    cpu: Amount
-    memory_bytes: Count
 @value
 class Taint:
     """What keeps pods away that do not bear it. `effect`: NoSchedule, PreferNoSchedule or NoExecute."""
@@ -157,6 +150,13 @@ class Taint:
     effect: str = "NoSchedule"
 
 
+@event("relume.cards.observed", Topic.CARDS)
+class CardsObserved:
+    """What a node has for replicas. State of key ``node/NAME``. `labels` None: it has none that are known."""
+
+    node: str
+    cpu: Amount
+    memory_bytes: Count
     cards: tuple[Card, ...] = ()
     labels: dict[str, str] | None = None
     taints: tuple[Taint, ...] = ()
