@@ -105,12 +105,12 @@ class PoolFold:
             case CardsObserved():
                 if self._settings.node in (None, data.node):
                     self._pool.set_node(data)
+            case CacheObserved():
+                self._pool.set_cache(data, record.appended_at)
             case ReplicaMetrics(running=float() | int() as running):
                 self._pool.set_running(data.model, data.replica, running)
             case TrainingDeclared():
                 self._declared_job(record, data)
-            case CacheObserved():
-                self._pool.set_cache(data, record.appended_at)
             case TrainingObserved():
                 self._pool.lender.set_observed(data)
                 self.accounts.see(data, record.appended_at)
