@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from deploy.api import queries
 from deploy.api.board import Board, items_in_breaths, levels_of
 from deploy.api.coldstarts import report, told_of
-from deploy.api.declaring import MAX_FOR, Declarations
+from deploy.api.declaring import MAX_FOR
+from deploy.api.fronting import Declarer
 from deploy.api.ports import Explainer, Traffic
 from deploy.api.problem import bad_parameter, refuse, unknown
 from deploy.api.promises import sentence
@@ -53,7 +54,7 @@ SPANS: Final = (600.0, 6 * 3600.0, 86400.0)
 class Models:
     """Declared models: list, read, apply, delete, scale, explain."""
 
-    def __init__(self, board: Board, declarations: Declarations, traffic: Traffic, clock: Clock) -> None:
+    def __init__(self, board: Board, declarations: Declarer, traffic: Traffic, clock: Clock) -> None:
         self._board = board
         self._declarations = declarations
         self._traffic = traffic

@@ -16,6 +16,7 @@ from deploy.api.changing import Boards
 from deploy.api.coldstarts import ColdStarts
 from deploy.api.declaring import Declarations
 from deploy.api.following import Streams
+from deploy.api.fronting import Declarer, Objects, ObjectsFirst
 from deploy.api.gpus import Gpus
 from deploy.api.guard import STREAMS, middlewares
 from deploy.api.lag import LoopLag
@@ -63,6 +64,8 @@ class AdminParts:
     training_logs: TrainingLogs = field(default_factory=NoTrainingLogs)
 
 
+    objects: Objects | None = None
+    """Where declarations are objects of a cluster."""
 class AdminServer:
     """Start it, ask `address`, close it. `declarations` is the one way to declare anything in this process."""
 
@@ -153,7 +156,7 @@ class AdminServer:
     def _operations(self) -> dict[str, Operation]:
         parts = self._parts
         groups = (
-            Models(self.board, self.declarations, parts.traffic, parts.clock),
+            Models(self.board, self._declarer(), parts.traffic, parts.clock),
             Replicas(self.board),
             Gpus(self.board, self.training, parts.clock),
             Decisions(parts.log, self.board, parts.explainer, parts.clock),
@@ -179,6 +182,10 @@ class AdminServer:
         return [*own, *self._parts.readiness.missing()]
 
     def troubles(self) -> Sequence[str]:
+    def _declarer(self) -> Declarer:
+        objects = self._parts.objects
+        return self.declarations if objects is None else ObjectsFirst(self.declarations, objects, self.board)
+
         """See `deploy.api.ports.Readiness`."""
         return self._parts.readiness.troubles()
 

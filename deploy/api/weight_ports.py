@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from deploy.api.weightshapes import FetchBody, Fetching
+from deploy.api.weightshapes import FetchBody, Fetching, HaveBody, Having, Held
 
 
 class NodeWeights(Protocol):
@@ -12,6 +12,12 @@ class NodeWeights(Protocol):
 
     async def fetch(self, wanted: FetchBody) -> Fetching:
         """Begin to fetch weights, or join; how far it has come, after some seconds at the latest."""
+
+    async def have(self, wanted: HaveBody) -> Having:
+        """Have weights here for a holder, fetched if need be; a hit asks no source. Answers after some seconds."""
+
+    async def hold(self, holder: str, *, held: bool) -> Held:
+        """Keep what a holder has for another hour, or no longer."""
 
     async def prewarm(self, model: str) -> str:
         """Have a model's weights here ahead of demand; their address without secrets, empty: they are not fetched."""

@@ -30,6 +30,18 @@ WEIGHT_ROUTES: Final = (
         body=Body("Which.", (JSON,), weightshapes.FetchBody),
     ),
     Route(
+        "POST", "/v1alpha1/cache/have", "have_weights",
+        "Have weights here for one who cannot hold them himself; held for an hour. Ask again until they are here.",
+        (Answer(200, "How far it has come, or where they are.", weightshapes.Having), BAD, _WRONG, _NO, _ELSEWHERE,
+         UNAVAILABLE),
+        body=Body("Which, and for whom.", (JSON,), weightshapes.HaveBody),
+    ),
+    Route(
+        "POST", "/v1alpha1/cache/hold", "hold_weights", "Keep what a holder has for another hour, or no longer.",
+        (Answer(200, "Done.", weightshapes.Held), BAD, _WRONG, UNKNOWN, _ELSEWHERE),
+        body=Body("Whose.", (JSON,), weightshapes.HolderBody),
+    ),
+    Route(
         "POST", "/v1alpha1/cache/pin", "pin_weights", "Keep weights whatever needs room, or keep them no longer.",
         (Answer(200, "Done.", weightshapes.Named), BAD, _WRONG, UNKNOWN, _ELSEWHERE),
         body=Body("Which.", (JSON,), weightshapes.PinBody),

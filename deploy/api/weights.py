@@ -23,6 +23,10 @@ from deploy.api.weightshapes import (
     CacheWarmth,
     FetchBody,
     Fetching,
+    HaveBody,
+    Having,
+    Held,
+    HolderBody,
     NameBody,
     Named,
     PinBody,
@@ -55,6 +59,14 @@ class NoWeights:
     """For a process that looks after no node's weights."""
 
     async def fetch(self, wanted: FetchBody) -> Fetching:  # noqa: ARG002 - the port's shape
+        """See `NodeWeights`."""
+        raise _elsewhere()
+
+    async def have(self, wanted: HaveBody) -> Having:  # noqa: ARG002 - as above
+        """See `NodeWeights`."""
+        raise _elsewhere()
+
+    async def hold(self, holder: str, *, held: bool) -> Held:  # noqa: ARG002 - as above
         """See `NodeWeights`."""
         raise _elsewhere()
 
@@ -103,6 +115,15 @@ class Weights:
     async def fetch_weights(self, request: web.Request) -> Fetching:
         """Begin or join a fetch."""
         return await self._weights.fetch(await _body(request, FetchBody))
+
+    async def have_weights(self, request: web.Request) -> Having:
+        """Have them for a holder."""
+        return await self._weights.have(await _body(request, HaveBody))
+
+    async def hold_weights(self, request: web.Request) -> Held:
+        """Keep a holder's, or no longer."""
+        body = await _body(request, HolderBody)
+        return await self._weights.hold(body.holder, held=body.held)
 
     async def pin_weights(self, request: web.Request) -> Named:
         """Pin or unpin."""

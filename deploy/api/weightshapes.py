@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
 from deploy.api.shapes import Shape
+
+HOLDER_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._/:-]{0,511}$"
 
 
 class FetchBody(Shape):
@@ -44,6 +46,47 @@ class Fetching(Shape):
     hit: bool = False
     """They were here before."""
     seconds: float | None = None
+
+
+class HaveBody(FetchBody):
+    """Weights that somebody is to be given who cannot hold them himself, such as a pod."""
+
+    holder: Annotated[str, Field(pattern=HOLDER_PATTERN)]
+    """Who holds them: a name of the asker's own choice."""
+
+
+class HolderBody(Shape):
+    """One who holds weights."""
+
+    holder: Annotated[str, Field(pattern=HOLDER_PATTERN)]
+    held: bool = True
+    """For another hour, or not any more."""
+
+
+class Having(Shape):
+    """Weights for a holder. Without a `snapshot` they are on their way: ask again."""
+
+    source: str
+    """The address without secrets."""
+    bytes: int = 0
+    done: int = 0
+    rate: float | None = None
+    """Bytes a second; null: not yet known."""
+    snapshot: str = ""
+    """The folder with the files, within the cache's folder."""
+    file: str = ""
+    """The file in it that an engine is given; empty: the folder."""
+    tier: str = ""
+    """Where they were when they were asked for: memory, disk or remote."""
+    least_seconds: float | None = None
+    """What bringing them takes at least, by what this node has measured; null: unknown."""
+
+
+class Held(Shape):
+    """A holder, and until when its weights are held; null: not any more."""
+
+    holder: str
+    until: str | None
 
 
 class NameBody(Shape):

@@ -42,6 +42,7 @@ def kube_options(function: Function) -> Function:
 @command("install", (
     "relume install -n models --create-namespace --image registry.example/relume:0.1.0",
     "relume install -n models --image registry.example/relume:0.1.0 --events kafka://b1:9092,b2:9092",
+    "relume install -n models --image registry.example/relume:0.1.0 --agent  # remote weights, kept on each node",
     "relume install -n models --image registry.example/relume:0.1.0 --dry-run",
     "relume install -n models --image registry.example/relume:0.1.0 -o yaml > relume.yaml",
     "relume install --only-crds                # an upgrade of the definitions alone",
@@ -52,6 +53,7 @@ def kube_options(function: Function) -> Function:
     "--events", help="kafka://HOST:PORT[,…]: parts apart on Kafka. Default: one process, its log on a volume."
 )
 @click.option("--prometheus", help="The Prometheus server that models ask when they name none.")
+@click.option("--agent", is_flag=True, help="An agent on each node, for weights at hf://, s3:// and other addresses.")
 @click.option("--create-namespace", is_flag=True, help="Make the namespace if it is missing.")
 @click.option("--only-crds", is_flag=True, help="The definitions of Model and TrainingJob, and nothing else.")
 @click.option("--without-crds", is_flag=True, help="Everything but the definitions.")
@@ -62,6 +64,7 @@ def install(output: str, **given: Any) -> int:
 
     What it applies is what the Helm chart makes with its defaults; who needs more takes the chart. With -o yaml the
     objects are printed and no cluster is asked. Secrets are made when they are missing, and kept when they are there.
+    Where the Prometheus operator is installed a ServiceMonitor is made.
     """
     wanted = _wanted(given)
     crds, rest = not given["without_crds"], not given["only_crds"]
@@ -96,7 +99,7 @@ def uninstall(output: str, **given: Any) -> int:
 
     What Helm or another hand installed is kept, and told. Without relume pods go on, and nobody scales them.
     """
-    both = [Wanted(given["namespace"], "", kafka) for kafka in ("", "b:9092")]
+    both = [Wanted(given["namespace"], "", kafka, agents=True, monitored=True) for kafka in ("", "b:9092")]
 
     async def work(api: KubeApi) -> list[Outcome]:
         installer = Installer(api, installed_version(), dry=given["dry_run"])
@@ -151,7 +154,7 @@ def _wanted(given: dict[str, Any]) -> Wanted:
         if not isinstance(url, KafkaEvents):
             raise click.UsageError("--events is for Kafka; without it one process keeps its log on a volume")
         kafka = ",".join(url.servers)
-    return Wanted(given["namespace"], given["image"] or "", kafka, given["prometheus"] or "")
+    return Wanted(given["namespace"], given["image"] or "", kafka, given["prometheus"] or "", agents=given["agent"])
 
 
 def _show(told: Sequence[Outcome], output: str) -> None:

@@ -10,7 +10,7 @@ import click
 from deploy.cli.commands import command
 from deploy.cli.failing import Refused
 from deploy.cli.setting_options import setting_options, settings_given
-from deploy.settings.events_url import KafkaEvents
+from deploy.settings.events_url import KafkaEvents, MemoryEvents
 from deploy.settings.settings import Settings, SettingsRefused
 
 _FIRST: Final = ("events", "node_name", "data_dir")
@@ -89,15 +89,16 @@ def agent(**given: str | None) -> int:
     """Run the agent of a node's weights in the foreground: it fetches, verifies, keeps and tells of them.
 
     A relume cluster on the same data folder brings an agent of its own, which stands by while this one runs and has it
-    fetch. Every option is also an environment variable. SIGTERM and Ctrl-C end it with exit code 0; it is 1 when it
-    cannot start or go on.
+    fetch. With --events memory: it fetches what it is asked for, fetches nothing ahead, and tells nobody. Every option
+    is also an environment variable. SIGTERM and Ctrl-C end it with exit code 0; it is 1 when it cannot start or go on.
     """
     return _run("agent", given)
 
 
 def _run(role: str, given: dict[str, str | None], files: tuple[str, ...] = ()) -> int:
     settings = settings_given(given)
-    if not isinstance(settings.events_url, KafkaEvents):
+    alone = role == "agent" and isinstance(settings.events_url, MemoryEvents)  # asked over HTTP by who starts pods
+    if not isinstance(settings.events_url, KafkaEvents) and not alone:
         said = f"--events is {settings.events}" if settings.events else "--events is not given"
         raise click.UsageError(
             f"{said}, and relume {role} is one process of several, which need an event log that they share: give "

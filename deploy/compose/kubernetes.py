@@ -11,13 +11,14 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 
 from deploy.api.declaring import Declarations
 from deploy.api.ports import Reading
 from deploy.compose.part import readings, until_one_ends
 from deploy.kubernetes.cluster import KubernetesCluster, KubernetesStats
+from deploy.kubernetes.objects import ModelWriter
 from deploy.kubernetes.settings import KubernetesSettings
 from deploy.settings.settings import Settings
 from events.clock import Clock
@@ -43,6 +44,8 @@ class KubernetesPart:
         self._holds_lease = False
         self._allocating: asyncio.Task[None] | None = None
         self._cluster: KubernetesCluster | None = None
+        self.objects = ModelWriter(lambda: None if self._cluster is None else self._cluster.api, settings.namespace)
+        """What is applied through the admin API."""
 
     def declares(self, declarations: Declarations) -> None:
         """What writes the declarations that Model objects make."""
@@ -85,6 +88,20 @@ class KubernetesPart:
             self._allocating.cancel()
             await asyncio.gather(self._allocating, return_exceptions=True)
 
+    # Logs of replicas: see `deploy.api.ports.ReplicaLogs`.
+
+    async def tail(self, replica: str, lines: int) -> Sequence[str] | None:
+        """The last lines of a replica's pod; None for others, and while it stands by."""
+        logs = None if self._cluster is None else self._cluster.logs
+        return None if logs is None else await logs.tail(replica, lines)
+
+    async def follow(self, replica: str, lines: int) -> AsyncIterator[str]:
+        """The last lines and then each new one; nothing while it stands by."""
+        logs = None if self._cluster is None else self._cluster.logs
+        if logs is not None:
+            async for line in logs.follow(replica, lines):
+                yield line
+
     def missing(self) -> Sequence[str]:
         """See `Part.missing`."""
         if not self._holds_lease:
@@ -117,5 +134,6 @@ def kubernetes_settings(settings: Settings, identity: str) -> KubernetesSettings
     """The Kubernetes adapter's part of the settings."""
     return KubernetesSettings(
         namespace=settings.kube_namespace, kubeconfig=settings.kubeconfig, context=settings.kube_context,
-        identity=identity,
+        identity=identity, weights_claim=settings.kube_weights_claim, agent_token=settings.admin_token(),
+        enrolled=tuple(settings.kube_enrolled.split(",")) if settings.kube_enrolled else (),
     )  # fmt: skip

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deploy.api.declaring import Declarations
+from deploy.api.fronting import Objects
 from deploy.api.logs import NoTrainingLogs
 from deploy.api.ports import ReplicaLogs, Traffic, TrainingLogs
 from deploy.api.server import AdminParts, AdminServer
@@ -47,6 +48,7 @@ class Made:
     weights: NodeWeights = field(default_factory=NoWeights)
     declarer: Callable[[Declarations], None] | None = None
     training_logs: TrainingLogs = field(default_factory=NoTrainingLogs)
+    objects: Objects | None = None
 
 
 class Process:
@@ -60,6 +62,7 @@ class Process:
                 traffic=AllTraffic(lambda: self._admin.board, clock, made.traffic, made.gateway),
                 explainer=BoardExplainer(lambda: self._admin.board), readiness=PartsReadiness(log, made.parts),
                 readings=(PartsReadings(log, made.parts),), weights=made.weights,
+                objects=made.objects,
             ),
             made.admin,
         )  # fmt: skip

@@ -74,7 +74,9 @@ def make(role: Role, settings: Settings, log: OpenLog, clock: Clock, folder: Dat
         case Role.CLUSTER if settings.cluster is ClusterKind.KUBERNETES:
             settings.data_dir.mkdir(parents=True, exist_ok=True)  # of the endpoints file; nothing else is kept here
             pods = KubernetesPart(log, clock, owner, kubernetes_settings(settings, owner))
-            return Made((InBackground(pods),), admin, endpoints, declarer=pods.declares)
+            return Made(
+                (InBackground(pods),), admin, endpoints, logs=pods, declarer=pods.declares, objects=pods.objects
+            )
         case Role.CLUSTER:
             local = replace(local_settings(settings), adopt_within=Seconds(settings.adopt_within))
             how = ClusterHow(owner, local, Seconds(settings.drain_bound))
@@ -97,7 +99,8 @@ def make(role: Role, settings: Settings, log: OpenLog, clock: Clock, folder: Dat
             pods = KubernetesPart(log, clock, owner, kubernetes_settings(settings, who))
             return Made(
                 (_autoscaler(settings, log, clock, owner), gateway, InBackground(pods)), admin, endpoints,
-                settings.node_name, gateway.desk, urls={"gateway": gateway.url}, declarer=pods.declares,
+                settings.node_name, gateway.desk, pods, urls={"gateway": gateway.url}, declarer=pods.declares,
+                objects=pods.objects,
             )  # fmt: skip
         case Role.ALL:
             assert folder is not None, "hold it first"

@@ -11,24 +11,29 @@ from coldstart.core.cache.errors import CacheError, InUse, NotCached, Pinned, Un
 from coldstart.core.cache.transfer import Transferred
 from coldstart.core.cache.wanted import Access
 from deploy.api.problem import ProblemError, refuse
-from deploy.api.weightshapes import FetchBody, Fetching
+from deploy.api.weightshapes import FetchBody, Fetching, HaveBody, Having, Held
 from deploy.local.flight import Flight, Why, Yielded
+from deploy.local.holders import Holders
+from deploy.local.keeping import Had
 from deploy.local.node_agent import NodeAgent
+from events.units import Bytes, Instant, format_instant
 
 ANSWER: Final = 5.0
 """Seconds after which a fetch that goes on is told as it stands."""
+ANSWER_HOLDERS: Final = 1.0
+"""Likewise to who starts pods: people follow a start by it."""
 
 
 class LocalWeights:
     """Fulfils `deploy.api.weight_ports.NodeWeights`."""
 
-    def __init__(self, node: NodeAgent) -> None:
+    def __init__(self, node: NodeAgent, holders: Holders) -> None:
         self._node = node
+        self._holders = holders
 
     async def fetch(self, wanted: FetchBody) -> Fetching:
         """See the port. Its source is asked whether it has something newer."""
-        access = Access(wanted.credentials, tuple(sorted(wanted.headers.items())), wanted.endpoint, wanted.region)
-        asked = Wanted(wanted.uri, wanted.digest, tuple(wanted.include), tuple(wanted.exclude), access)
+        asked = _wanted(wanted)
         agent = self._node.agent
         try:
             flight = agent.fly(asked, Why.DEMAND)
@@ -41,6 +46,53 @@ class LocalWeights:
             return _told(flight, agent.shown(asked))
         except (CacheError, OSError) as error:
             raise _problem(error) from error
+
+    async def have(self, wanted: HaveBody) -> Having:
+        """See the port. A hit asks nobody, as for a start on this machine."""
+        asked, agent = _wanted(wanted), self._node.agent
+        told: list[Transferred] = []
+
+        def listen(seen: Transferred | None) -> None:
+            told[:] = [] if seen is None else [seen]
+
+        source = ""
+        try:
+            source = agent.shown(asked)
+            async with asyncio.timeout(ANSWER_HOLDERS):
+                had = await agent.have(asked, listen)
+        except TimeoutError:
+            seen = told[0] if told else Transferred(Bytes(0), Bytes(0), None, Instant(0.0))
+            return Having(source=source, bytes=seen.total, done=seen.done, rate=seen.rate)
+        except (CacheError, OSError) as error:
+            raise _problem(error) from error
+        return self._given(wanted.holder, had, source)
+
+    def _given(self, holder: str, had: Had, source: str) -> Having:
+        """The weights are the holder's."""
+        snapshot, *rest = had.path.relative_to(self._node.agent.layout.snapshots).parts
+        try:
+            self._holders.take(holder, snapshot, had.use)
+        except (CacheError, OSError) as error:
+            had.end()
+            raise _problem(error) from error
+        folder = (self._node.agent.layout.snapshots / snapshot).relative_to(self._node.agent.layout.root)
+        return Having(
+            source=source, bytes=had.bytes, done=had.bytes, snapshot=str(folder), file="/".join(rest),
+            tier=had.tier.value, least_seconds=had.least,
+        )  # fmt: skip
+
+    async def hold(self, holder: str, *, held: bool) -> Held:
+        """See the port."""
+        if not held:
+            self._holders.end(holder)
+            return Held(holder=holder, until=None)
+        until = self._holders.prolong(holder)
+        if until is None:
+            raise refuse(
+                HTTPStatus.NOT_FOUND, "no-holder", f"{holder} holds no weights of this node",
+                remedy="ask for them again: POST /v1alpha1/cache/have",
+            )  # fmt: skip
+        return Held(holder=holder, until=format_instant(until))
 
     async def prewarm(self, model: str) -> str:
         """See the port."""
@@ -64,6 +116,11 @@ class LocalWeights:
             return await self._node.evict(name)
         except (CacheError, OSError) as error:
             raise _problem(error) from error
+
+
+def _wanted(body: FetchBody) -> Wanted:
+    access = Access(body.credentials, tuple(sorted(body.headers.items())), body.endpoint, body.region)
+    return Wanted(body.uri, body.digest, tuple(body.include), tuple(body.exclude), access)
 
 
 def _told(flight: Flight, source: str) -> Fetching:

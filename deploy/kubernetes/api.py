@@ -27,8 +27,11 @@ CALL_WITHIN: Final = Seconds(15.0)
 """For one call: an API server that is healthy answers within a second; its own bound for a request is a minute."""
 WATCHED_FOR: Final = 290
 """Seconds after which the server ends a watch by itself (client-go: 5 to 10 minutes)."""
+LINE_MOST: Final = 64 << 10
+"""Bytes of a line of a pod's log. Chosen: above it a line is no line for people."""
 SILENT_FOR: Final = Seconds(100.0)
-"""A watch that says nothing for so long is taken to be dead: the server sends bookmarks once a minute."""
+"""A watch that says nothing for so long may be dead, and is asked for anew: a server with news sends a bookmark once a
+minute, one without has nothing to say."""
 
 Query = Mapping[str, str]
 Refresh = Callable[[], Coroutine[Any, Any, None]]
@@ -42,10 +45,11 @@ class KubernetesMissing(Exception):
 
 
 class ApiError(Exception):
-    """The API server refused a call: its status, its reason, its sentence."""
+    """The API server refused a call: its status, its reason, its sentence; and the fields that it names."""
 
-    def __init__(self, status: int, reason: str, message: str) -> None:
+    def __init__(self, status: int, reason: str, message: str, causes: tuple[tuple[str, str], ...] = ()) -> None:
         super().__init__(f"{reason or status}: {message}")
+        self.causes = causes
         self.status = status
         self.reason = reason
         self.message = message
@@ -99,8 +103,8 @@ class KubeApi:
         """Change some fields (JSON merge patch)."""
         return await self._call("PATCH", path, {"fieldManager": MANAGER}, body, "application/merge-patch+json")
 
-    async def delete(self, path: str, *, grace: int | None = None, uid: str = "") -> None:
-        """Delete an object; nothing when it is gone. `uid`: only this one, not another of the same name."""
+    async def delete(self, path: str, *, grace: int | None = None, uid: str = "") -> bool:
+        """Delete an object; False when it is gone. `uid`: only this one, not another of the same name."""
         options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
@@ -111,19 +115,45 @@ class KubeApi:
         except ApiError as error:
             if error.status != HTTPStatus.NOT_FOUND and not (uid and error.status == HTTPStatus.CONFLICT):
                 raise
+            return False
+        return True
 
     async def watch(self, path: str, query: Query) -> AsyncIterator[Json]:
-        """What happens in a collection, until the server ends the watch. Raises VersionGone and what calls raise."""
+        """What happens in a collection, until the server ends the watch or is silent for long. Raises VersionGone and
+        what calls raise."""
         asked = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(WATCHED_FOR)} | dict(query)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CALL_WITHIN, sock_read=SILENT_FOR)
         try:
             async with self._asked("GET", path, asked, None, ("", timeout)) as answer:
                 if answer.status != HTTPStatus.OK:
                     raise _refusal(answer, await answer.read())
-                async for line in answer.content:
-                    yield _event(line)
+                try:
+                    async for line in answer.content:
+                        yield _event(line)
+                except aiohttp.SocketTimeoutError:
+                    return  # going on from the last version costs one call; a server that is dead refuses it
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise ApiUnavailable(f"the watch of {path} broke: {_said(error)}") from error
+
+    async def lines(self, path: str, query: Query) -> AsyncIterator[str]:
+        """A text that may go on for long, line by line; a line longer than `LINE_MOST` is cut into several."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CALL_WITHIN, sock_read=None)
+        rest = b""
+        try:
+            async with self._asked("GET", path, query, None, ("", timeout)) as answer:
+                if answer.status != HTTPStatus.OK:
+                    raise _refusal(answer, await answer.read())
+                async for piece in answer.content.iter_any():
+                    *whole, rest = (rest + piece).split(b"\n")
+                    for line in whole:
+                        yield line.decode("utf-8", "backslashreplace")
+                    if len(rest) > LINE_MOST:
+                        yield rest.decode("utf-8", "backslashreplace")
+                        rest = b""
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise ApiUnavailable(f"{path}: {_said(error)}") from error
+        if rest:
+            yield rest.decode("utf-8", "backslashreplace")
 
     async def _call(
         self, verb: str, path: str, query: Query | None, body: Json | None = None, kind: str = "application/json"
@@ -228,7 +258,9 @@ def _refusal(answer: aiohttp.ClientResponse, raw: bytes) -> Exception:
     if answer.status in later or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         after = answer.headers.get("Retry-After", "")
         return ApiUnavailable(f"{answer.status} {reason} {message}", Seconds(float(after)) if after.isdigit() else None)
-    return ApiError(answer.status, reason, message)
+    named = status.get("details", {}).get("causes", ())
+    causes = tuple((str(one.get("field", "")), str(one.get("message", ""))) for one in named)
+    return ApiError(answer.status, reason, message, causes)
 
 
 def _said(error: Exception) -> str:

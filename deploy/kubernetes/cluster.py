@@ -14,13 +14,18 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from coldstart.cache.wanting import Wanted
+from deploy.kubernetes.annotated import AnnotatedObjects
 from deploy.kubernetes.api import KubeApi, connect
 from deploy.kubernetes.declaring import Declaring, ModelObjects
 from deploy.kubernetes.enrolling import Enrolments
 from deploy.kubernetes.lease import Lease
 from deploy.kubernetes.leftovers import Leftovers
+from deploy.kubernetes.node_cache import Bringing, NodeCache
 from deploy.kubernetes.node_states import NodeStates
+from deploy.kubernetes.objects import ModelWriter
 from deploy.kubernetes.own_pod import OwnPod
+from deploy.kubernetes.pod_logs import PodLogs
 from deploy.kubernetes.pods import PodStore
 from deploy.kubernetes.reconciler import Hands, Reconciler
 from deploy.kubernetes.reflecting import Reflector
@@ -28,7 +33,7 @@ from deploy.kubernetes.replica import PodReplica, PodSource
 from deploy.kubernetes.resources import MODELS
 from deploy.kubernetes.settings import KubernetesSettings
 from deploy.kubernetes.shapes import Shapes
-from deploy.kubernetes.shaping import HOST, PodOrder, pod_name
+from deploy.kubernetes.shaping import HOST, PodOrder, WeightsMount, pod_name
 from deploy.kubernetes.stories import Stories
 from deploy.kubernetes.telling import Teller
 from deploy.kubernetes.tools import Tools
@@ -106,10 +111,13 @@ class KubernetesCluster:
         self._objects: ModelObjects
         self._teller: Teller
         self._enrolments: Enrolments
+        self._annotated: AnnotatedObjects
         self._leftovers: Leftovers
         self._reconciler: Reconciler
         self._looking: Looking
+        self.logs: PodLogs | None = None
         self._prober: HttpProber
+        self._cache: NodeCache
         self._broken: asyncio.Future[None]
 
     async def stand_by(self) -> None:
@@ -148,6 +156,9 @@ class KubernetesCluster:
         self._follow((Topic.MODELS, Topic.GRANTS, Topic.DECISIONS), Start(at="newest_per_key"), self._take_states)
         await self._until_broken(self._caught_up.wait())
         self._spawn(self._objects.run())
+        self._spawn(self._annotated.run())
+        for kind in self._settings.enrolled:
+            self._spawn(self._annotated.follow(kind))
 
     def _state(self, name: ModelName) -> tuple[ReplicasObserved, AnyEnvelope | None]:
         return self._reconciler.state(name)
@@ -156,11 +167,13 @@ class KubernetesCluster:
         settings, clock = self._settings, self._clock
         self._prober = HttpProber(clock)
         self._pods = PodStore(api, self._pod_changed)
+        self._cache = NodeCache(self._pods, clock, settings.namespace, settings.agent_token)
         self._nodes = NodeStates(api, self._event_log, self._writer, clock, self._node_turned)
         tools = Tools(
             clock=clock, api=api, lease=self._lease, settings=settings, pods=self._pods, prober=self._prober,
             engine_for=engine_for, node_ready=self._nodes.ready,
         )  # fmt: skip
+        self.logs = PodLogs(api, self._pods, settings.namespace)
         self._enrolments = Enrolments(tools, self._declaring, self._spawn)
         hands = Hands(self._alarms, self._publisher, self._spawn, self._source_for, self._told)
         self._tools = tools
@@ -173,6 +186,9 @@ class KubernetesCluster:
         self._teller = Teller(api, self._lease, clock, settings, self._stories.facts)
         self._objects = ModelObjects(self._models, self._declaring, clock, settings, self._teller.accepted)
         self._teller.object_of = self._objects.object_of
+        self._annotated = AnnotatedObjects(tools, self._declaring, self._objects.object_of)
+        self._enrolments.complain = self._annotated.complain
+        self._objects.release = ModelWriter(lambda: self._api, settings.namespace).release
         self._wired = True
 
     def _source_for(self, replica: PodReplica) -> PodSource:
@@ -181,26 +197,38 @@ class KubernetesCluster:
         shape = self._shapes.of(declared.model, declared.uid, grant.revision)
         if shape.target is not None:
             return self._enrolments.source(declared.model, shape.target, replica.name)
-        if declared.wanted is not None:
-            raise ValueError(
-                f"weights.uri: {declared.wanted.address} would go through the node's cache, which there is none of on "
-                "Kubernetes yet; mount the weights with pod.mounts and write their path"
-            )
         assert shape.pod is not None
-        pod, epoch = shape.pod, self._epoch(declared.model)
+        pod, epoch, name = shape.pod, self._epoch(declared.model), pod_name(declared.uid, grant)
+        if declared.wanted is not None:
+            replica.bringing = self._bringing(declared.wanted, grant.placement.node, name)
+        drain = max(1, round(self._view.granted(declared.model).drain_bound))
 
         def order() -> PodOrder:
             wanted = LaunchRequest(
                 model=declared.model, replica=replica.name, host=HOST, port=pod.port, slots=declared.slots,
-                weights=declared.weights, cpu=grant.resources.cpu, gpus=grant.placement.gpus, options=declared.options,
+                weights=replica.declared.weights, cpu=grant.resources.cpu, gpus=grant.placement.gpus,
+                options=declared.options,
             )  # fmt: skip
             return PodOrder(
                 namespace=self._settings.namespace, model=declared.model, uid=declared.uid, grant=grant, shape=pod,
                 launch=engine_for(declared.engine).launch(wanted), owner=shape.owner, epoch=epoch,
-                grace=self._settings.grace,
+                drain=drain, weights=self._mount(replica),
             )  # fmt: skip
 
-        return OwnPod(self._tools, pod_name(declared.uid, grant), self._settings.namespace, order)
+        return OwnPod(self._tools, name, self._settings.namespace, order)
+
+    def _bringing(self, wanted: Wanted, node: str, pod: str) -> Bringing:
+        """How weights come to a pod's node. Raises ValueError where there are no agents."""
+        if not self._settings.weights_claim:
+            raise ValueError(
+                f"weights.uri: {wanted.address} goes through the node's cache, and no agents are installed; install "
+                "them (the chart's agent.enabled, relume install --agent), or mount the weights with pod.mounts"
+            )
+        return Bringing(self._cache, self._clock, node, f"{self._settings.namespace}/{pod}", wanted)
+
+    def _mount(self, replica: PodReplica) -> WeightsMount | None:
+        brought = None if replica.bringing is None else replica.bringing.brought
+        return None if brought is None else WeightsMount(self._settings.weights_claim, brought.folder)
 
     def _epoch(self, model: ModelName) -> int:
         view = self._view.models.get(model)
@@ -225,6 +253,7 @@ class KubernetesCluster:
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._wired:
             await self._prober.close()
+            await self._cache.close()
         if self._api is not None:
             await self._lease.release()
             await self._api.close()
@@ -284,6 +313,7 @@ class KubernetesCluster:
             event = envelope.data
             shape = self._shapes.fold(event)
             self._objects.declared(event)
+            self._annotated.declared(event)
             self._enrolments.declared(ModelName(event.model), None if event.deleted else shape.target)
 
     def _take_news(self, batch: Batch) -> None:
@@ -336,9 +366,15 @@ class KubernetesCluster:
 
     def _object_changed(self, key: str, _: object) -> None:
         self._objects.changed(key)
+        self._annotated.look(key.rpartition("/")[2])
         self._teller.mark(key.rpartition("/")[2])
 
     # What is seen of it.
+
+    @property
+    def api(self) -> KubeApi | None:
+        """The API server; None before `stand_by` has reached it."""
+        return self._api
 
     def stats(self) -> KubernetesStats:
         """Counts and levels; zeros before `start`."""

@@ -59,6 +59,8 @@ class Enrolment:
         self._bell = asyncio.Event()
         self._let_go = False
         self.problem = ""
+        self.complain: Callable[[str], None] | None = None
+        """Hears what is wrong with scaling the object, when that changes."""
 
     @property
     def pods(self) -> list[PodView]:
@@ -87,7 +89,9 @@ class Enrolment:
                 await self._settle()
                 tries, self.problem = 0, ""
             except (ApiUnavailable, ApiError) as error:
-                self.problem = f"{self.target.kind} {self.target.name} cannot be scaled: {error}"
+                before, self.problem = self.problem, f"{self.target.kind} {self.target.name} cannot be scaled: {error}"
+                if self.complain is not None and self.problem != before and isinstance(error, ApiError):
+                    self.complain(self.problem)
                 logger.log(logging.WARNING if isinstance(error, ApiError) else logging.DEBUG, "%s", self.problem)
                 self._wake.set()
                 await pause(tries, error.after if isinstance(error, ApiUnavailable) else None)

@@ -35,6 +35,8 @@ class Enrolments:
         self._spawn = spawn
         self._known: dict[ModelName, Enrolment] = {}
         self._tasks: dict[ModelName, list[asyncio.Task[None]]] = {}
+        self.complain: Callable[[ScaleTargetSpec, str], Coroutine[Any, Any, None]] | None = None
+        """Hears what is wrong with scaling an object."""
 
     def source(self, model: ModelName, target: ScaleTargetSpec, replica: ReplicaName) -> EnrolledPod:
         """Where a replica of an enrolled object gets its pod."""
@@ -50,7 +52,12 @@ class Enrolments:
         def overridden(replicas: int) -> None:
             self._spawn(self._override(model, replicas))
 
+        def wrong(why: str) -> None:
+            if self.complain is not None:
+                self._spawn(self.complain(target, why))
+
         made = self._known[model] = Enrolment(self._tools, target, overridden)
+        made.complain = wrong
         self._tasks[model] = [self._spawn(made.run()), self._spawn(made.watch())]
         made.wake()
         return made

@@ -89,9 +89,11 @@ class Leftovers:
             if known.pod is not None and known.pod.name != pod.name:
                 self._delete(pod, "another pod is this replica now")
             return
-        if pod.over or pod.deleting:
+        status = self._said.get(grant.replica, ("", None))[1]
+        served = status is not None and status.state in SERVED and pod.running
+        if pod.over or (pod.deleting and not served):
             self._delete(pod, "it has ended")
-        elif self._reconciler.adopt(Left(model, uid, grant, pod, self._said.get(grant.replica, ("", None))[1])):
+        elif self._reconciler.adopt(Left(model, uid, grant, pod, status)):
             self.adopted += 1
         else:
             self._delete(pod, "its model is not declared any more")

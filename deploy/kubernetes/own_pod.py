@@ -20,6 +20,9 @@ from events.units import Instant, Seconds
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
+END_GRACE: Final = 1
+"""Seconds of grace when it is we who end a pod: its requests are done, or out of time. All of it goes into the hook
+that waits for requests, and kubelets leave two seconds more after SIGTERM."""
 LOOK_AGAIN: Final = Seconds(1.0)
 """Between two looks at whether the node of a pod that does not go is lost."""
 
@@ -31,7 +34,7 @@ async def delete_pod(tools: Tools, namespace: str, name: str, uid: str) -> None:
     while True:
         await tools.lease.hold()
         try:
-            await tools.api.delete(PODS.path(namespace, name), uid=uid)
+            await tools.api.delete(PODS.path(namespace, name), grace=END_GRACE, uid=uid)
         except (ApiUnavailable, ApiError) as error:
             level = logging.WARNING if isinstance(error, ApiError) else logging.DEBUG
             logger.log(level, "pod %s cannot be deleted now: %s", name, error)

@@ -25,6 +25,8 @@ RENDERED_FOR: Final = "models"
 """The namespace that stands in the manifests, and in the names of what belongs to the whole cluster."""
 NAME: Final = "relume"
 MANAGED: Final = "app.kubernetes.io/managed-by"
+WEIGHTS: Final = f"{NAME}-weights"
+CLAIM_SETTING: Final = "RELUME_KUBE_WEIGHTS_CLAIM"
 VERSION_NOTE: Final = "relume.dev/version"
 """Which relume installed a definition: an older one does not take it back."""
 
@@ -32,6 +34,10 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 SECRETS: Final = Resource("", "v1", "secrets", "Secret")
 CLAIMS: Final = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+VOLUMES: Final = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+DAEMON_SETS: Final = Resource("apps", "v1", "daemonsets", "DaemonSet")
+MONITORS: Final = Resource("monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor")
+"""Of the Prometheus operator: only where it is installed."""
 KINDS: Final[Mapping[str, Resource]] = {
     resource.kind: resource
     for resource in (
@@ -39,9 +45,9 @@ KINDS: Final[Mapping[str, Resource]] = {
         Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False),
         Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
         Resource(_RBAC, "v1", "roles", "Role"), Resource(_RBAC, "v1", "rolebindings", "RoleBinding"),
-        SECRETS, CLAIMS, Resource("", "v1", "services", "Service"),
+        SECRETS, VOLUMES, CLAIMS, Resource("", "v1", "services", "Service"),
         Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"),
-        Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"), DEPLOYMENTS,
+        Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"), DEPLOYMENTS, DAEMON_SETS, MONITORS,
     )
 }  # fmt: skip
 """In the order in which they are applied: rights and volumes before what needs them."""
@@ -49,12 +55,15 @@ KINDS: Final[Mapping[str, Resource]] = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is installed. `kafka`: HOST:PORT of brokers, and relume's parts apart; empty: one process."""
+    """What is installed. `kafka`: HOST:PORT of brokers, and relume's parts apart; empty: one process. `agents`: one on
+    each node, for weights at remote addresses. `monitored`: the cluster knows the Prometheus operator's kinds."""
 
     namespace: str
     image: str
     kafka: str = ""
     prometheus: str = ""
+    agents: bool = False
+    monitored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +102,8 @@ def definition_objects(version: str) -> list[Json]:
 def objects(wanted: Wanted) -> list[Json]:
     """Everything but definitions and secrets, in the order of `KINDS`."""
     folder = PARTS if wanted.kafka else FOLDER
-    made = [_fitted(one, wanted) for name in FILES for one in documents(folder / name)]
+    files = (*FILES, *(["agent.yaml"] if wanted.agents else ()), *(["monitor.yaml"] if wanted.monitored else ()))
+    made = [_fitted(one, wanted) for name in files for one in documents(folder / name)]
     order = list(KINDS)
     return sorted(made, key=lambda one: order.index(one["kind"]))
 
@@ -148,7 +158,13 @@ def _fitted(body: dict[str, Any], wanted: Wanted) -> dict[str, Any]:
         subject["namespace"] = wanted.namespace
     if body.get("roleRef", {}).get("kind") == "ClusterRole":
         body["roleRef"]["name"] = _renamed(body["roleRef"]["name"], wanted)
-    if body["kind"] == "Deployment":
+    if body["kind"] == VOLUMES.kind:
+        spec = body["spec"]
+        spec["claimRef"]["namespace"] = wanted.namespace
+        spec["hostPath"]["path"] = f"{spec['hostPath']['path'].removesuffix(RENDERED_FOR)}{wanted.namespace}"
+    if body["kind"] == CLAIMS.kind and "volumeName" in body["spec"]:
+        body["spec"]["volumeName"] = _renamed(body["spec"]["volumeName"], wanted)
+    if body["kind"] in ("Deployment", "DaemonSet"):
         for container in body["spec"]["template"]["spec"]["containers"]:
             container["image"] = wanted.image
             container["env"] = _environment(container["command"][1], container["env"], wanted)
@@ -162,6 +178,9 @@ def _renamed(name: str, wanted: Wanted) -> str:
 
 def _environment(role: str, found: Sequence[Json], wanted: Wanted) -> list[Json]:
     values = {"RELUME_EVENTS": f"kafka://{wanted.kafka}"} if wanted.kafka else {}
+    found = (
+        [*found, {"name": CLAIM_SETTING, "value": WEIGHTS}] if wanted.agents and role in ("up", "cluster") else found
+    )
     made = [{"name": one["name"], "value": values[one["name"]]} if one["name"] in values else one for one in found]
     if wanted.prometheus and role in ("up", "autoscaler"):
         made.append({"name": "RELUME_PROMETHEUS", "value": wanted.prometheus})

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -15,17 +15,19 @@ from deploy.kubernetes.packaging import (
     CLAIMS,
     KINDS,
     MANAGED,
+    MONITORS,
     NAME,
     NAMESPACES,
     SECRETS,
     VERSION_NOTE,
+    VOLUMES,
     Wanted,
     definition_objects,
     objects,
     path_of,
     secret_names,
 )
-from deploy.kubernetes.resources import Json
+from deploy.kubernetes.resources import Json, Resource
 from events.units import Seconds
 
 ESTABLISHED_WITHIN: Final = Seconds(30.0)
@@ -78,7 +80,13 @@ class Installer:
         told = await self._namespace(wanted.namespace, create=create_namespace)
         for name, key in secret_names(wanted).items():
             told.append(await self._secret(wanted.namespace, name, key))
-        return told + [await self._apply(body, wanted.namespace) for body in objects(wanted)]
+        fitted = replace(wanted, monitored=await self._knows(MONITORS))
+        return told + [await self._apply(body, wanted.namespace) for body in objects(fitted)]
+
+    async def _knows(self, resource: Resource) -> bool:
+        """Whether the API server serves a kind."""
+        served = await self._get(f"/apis/{resource.group}/{resource.version}")
+        return served is not None and any(one["name"] == resource.plural for one in served["resources"])
 
     async def remove(self, wanted: Sequence[Wanted], *, data: bool, crds: bool) -> list[Outcome]:
         """Delete what `relume install` made, the last applied first. What others installed is kept, and told."""
@@ -88,7 +96,8 @@ class Installer:
         order = list(KINDS)
         told = []
         for path, body in sorted(bodies.items(), key=lambda pair: -order.index(pair[1]["kind"])):
-            keep = "" if data or body["kind"] != CLAIMS.kind else "the event log; --data deletes it"
+            keeps = body["kind"] in (CLAIMS.kind, VOLUMES.kind) and not data
+            keep = "data: the event log, or weights; --data deletes it" if keeps else ""
             told.append(await self._delete(path, body, keep))
         for body in definition_objects(self._version):
             keep = "" if crds else "with all objects of its kind; --crds deletes them"

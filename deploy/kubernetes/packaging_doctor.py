@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from deploy.kubernetes.api import ApiError, KubeApi
 from deploy.kubernetes.nodes import GPU, mig_profile
-from deploy.kubernetes.packaging import NAMESPACES, Right, called, definition_objects, path_of, rights
+from deploy.kubernetes.packaging import DAEMON_SETS, NAMESPACES, Right, called, definition_objects, path_of, rights
 from deploy.kubernetes.packaging_apply import established, same_definition
 from deploy.kubernetes.quantities import read_quantity
 from deploy.kubernetes.resources import DEPLOYMENTS, NODES, VERSION, Json
 
-LEAST_MINOR: Final = 29
-"""Kubernetes 1.29: rules in CEL are stable since then (its release notes)."""
+LEAST_MINOR: Final = 30
+"""Kubernetes 1.30: a preStop hook can sleep by itself since then, and rules in CEL are stable (its release notes)."""
 COMPONENTS: Final = ("up", "gateway", "autoscaler", "cluster")
 AT_ONCE: Final = 8
 """Questions to the API server at a time (client-go's own burst is 10)."""
@@ -77,7 +77,7 @@ class Doctor:
         told = f"Kubernetes {said['gitVersion']}"
         minor = "".join(letter for letter in str(said["minor"]) if letter.isdigit())
         if (int(said["major"]), int(minor)) < (1, LEAST_MINOR):
-            return Check("API server", State.FAILED, told, f"upgrade it to 1.{LEAST_MINOR} or newer: rules in CEL")
+            return Check("API server", State.FAILED, told, f"upgrade it to 1.{LEAST_MINOR} or newer")
         return Check("API server", State.OK, told)
 
     async def _definitions(self) -> list[Check]:
@@ -121,10 +121,26 @@ class Doctor:
                 return _Found((await self._own_component() or "up",), [_refused("processes", error, State.SKIPPED)])
             components.append(component)
             checks.append(self._running(name, there))
+        checks += await self._agents()
         if not components:
             told = f"there is none called {self._name} in {self._namespace}"
             checks.append(Check("processes", State.FAILED, told, "relume install, or --name RELEASE"))
         return _Found(tuple(components), checks)
+
+    async def _agents(self) -> list[Check]:
+        """The agents of nodes, where there are any."""
+        name = called("agent", self._name)
+        try:
+            there = await self._api.get(DAEMON_SETS.path(self._namespace, name))
+        except ApiError as error:
+            return [] if error.status == HTTPStatus.NOT_FOUND else [_refused(name, error, State.SKIPPED)]
+        status = there.get("status", {})
+        wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
+        told = f"{ready} of {wanted} ready"
+        if ready < wanted:
+            remedy = f"kubectl -n {self._namespace} describe daemonset,pod -l app.kubernetes.io/component=agent"
+            return [Check(name, State.FAILED, told, remedy)]
+        return [Check(name, State.OK, told)]
 
     def _running(self, name: str, there: Json) -> Check:
         wanted, available = there["spec"]["replicas"], there.get("status", {}).get("availableReplicas", 0)

@@ -29,10 +29,12 @@ _COMMON: Final = ("admin.tokenSecret.name=relume-admin", "peers.secret.name=relu
 _BROKERS: Final = "kafka.servers={kafka:9092}"
 VARIANTS: Final[Mapping[Path, Sequence[str]]] = {FOLDER: _COMMON, PARTS: (*_COMMON, _BROKERS)}
 """Each folder of manifests, and the values that it is rendered with."""
+ADDED: Final[Mapping[str, str]] = {"agent.yaml": "agent.enabled=true", "monitor.yaml": "serviceMonitor.enabled=true"}
+"""Files that are installed when they are asked for, or where the cluster knows their kind: what one more value adds."""
 _RIGHTS: Final = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 _HELMS_OWN: Final = ("helm.sh/chart", "helm.sh/resource-policy", "app.kubernetes.io/managed-by")
 _MADE: Final = "# Made by `python -m deploy.kubernetes.packaging_render --write`; do not edit.\n"
-OLDEST: Final = "1.29.0"
+OLDEST: Final = "1.30.0"
 """The Kubernetes that manifests are rendered for: the chart demands it or a newer one."""
 RENDERED_WITHIN: Final = 60.0
 """Seconds; Helm takes half of one."""
@@ -52,6 +54,10 @@ def copies() -> Mapping[Path, str]:
         f"# kubectl create namespace {RENDERED_FOR}",
         f"# kubectl -n {RENDERED_FOR} create secret generic relume-admin --from-literal=token=$(openssl rand -hex 32)",
     )
+    agents = (
+        "# Agents, for remote weights: add agent.yaml to the resources, and to the environment of who has",
+        "# RELUME_CLUSTER: RELUME_KUBE_WEIGHTS_CLAIM=relume-weights. (relume install --agent does both.)",
+    )
     for folder in VARIANTS:
         up = "../" * (len(folder.relative_to(FOLDER).parts) + 1)
         more: tuple[str, ...] = ()
@@ -61,7 +67,7 @@ def copies() -> Mapping[Path, str]:
                 "# The brokers stand in RELUME_EVENTS of each Deployment.",
             )
         made[folder / "kustomization.yaml"] = _kustomization(
-            *head, *more, f"namespace: {RENDERED_FOR}", "resources:", f"  - {up}crds", "  - rbac.yaml",
+            *head, *more, *agents, f"namespace: {RENDERED_FOR}", "resources:", f"  - {up}crds", "  - rbac.yaml",
             "  - relume.yaml", "images:", "  - {name: relume, newName: relume, newTag: 0.1.0}",
         )  # fmt: skip
     return made
@@ -90,6 +96,11 @@ def render(helm: str) -> Mapping[Path, str]:
         for name, kinds in (("rbac.yaml", _RIGHTS), ("relume.yaml", tuple(set(KINDS) - set(_RIGHTS)))):
             text = _yaml([_plain(one) for one in found if one["kind"] in kinds])
             made[folder / name] = f"{_MADE}{_mark(text)}{text}"
+        known = {(one["kind"], one["metadata"]["name"]) for one in found}
+        for name, value in ADDED.items():
+            more = rendered(helm, (*values, value))
+            text = _yaml([_plain(one) for one in more if (one["kind"], one["metadata"]["name"]) not in known])
+            made[folder / name] = f"{_MADE}{_mark(text)}{text}"
     return made
 
 
@@ -109,7 +120,8 @@ def _mark(text: str) -> str:
 
 def stale() -> list[Path]:
     """The manifests that are not of this chart, or were edited."""
-    return [folder / name for folder in VARIANTS for name in ("rbac.yaml", "relume.yaml") if _stale(folder / name)]
+    names = ("rbac.yaml", "relume.yaml", *ADDED)
+    return [folder / name for folder in VARIANTS for name in names if _stale(folder / name)]
 
 
 def _stale(path: Path) -> bool:

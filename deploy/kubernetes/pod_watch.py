@@ -71,6 +71,22 @@ class PodWatch:
         finally:
             self._tools.pods.unbell(self.pod.namespace, self.pod.name, bell)
 
+    @property
+    def ends(self) -> bool:
+        """Whether somebody ends the pod, and its container still runs: its requests may finish."""
+        pod = self._now()
+        return pod is not None and pod.deleting and pod.running and not pod.over
+
+    async def end(self) -> None:
+        """Return when its container runs no more."""
+        bell = self._tools.pods.bell(self.pod.namespace, self.pod.name)
+        try:
+            while self.ends:
+                bell.clear()
+                await bell.wait()
+        finally:
+            self._tools.pods.unbell(self.pod.namespace, self.pod.name, bell)
+
     async def unless_trouble(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`, or PodTrouble when something is wrong with the pod first."""
         loop = asyncio.get_running_loop()

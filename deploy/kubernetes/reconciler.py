@@ -109,7 +109,7 @@ class Reconciler:
         if replica is None or replica.draining_since is None or said_at < replica.draining_since:
             return
         if replica.state is ReplicaState.DRAINING:
-            replica.drained = True
+            replica.emptied()
             self.look(ModelName(model))
 
     def look(self, name: ModelName) -> None:

@@ -10,11 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from deploy.kubernetes.judging import PodReason
+from coldstart.core.budget import Tier
+from coldstart.core.cache.transfer import Transferred
+from deploy.kubernetes.judging import PodReason, Trouble
+from deploy.kubernetes.node_cache import Bringing, NotBrought
 from deploy.kubernetes.pod_watch import PodTrouble, PodWatch
+from deploy.kubernetes.shaping import WEIGHTS
 from deploy.kubernetes.tools import Tools
 from deploy.kubernetes.views import PodView
 from deploy.local.backoff import Failure
@@ -23,7 +27,7 @@ from deploy.local.plan import ActualReplica
 from deploy.local.starting import Prepared
 from events.names import ReplicaName
 from events.types.grants import ReplicaGrant
-from events.types.replicas import Phase, PhaseSpan, ReplicaState, ReplicaStatus
+from events.types.replicas import Phase, PhaseSpan, ReplicaState, ReplicaStatus, StartWeights
 from events.units import Instant, Seconds
 from runtime.core.lifecycle import ReplicaEvent, after
 from runtime.ports import Launch, LaunchRequest
@@ -32,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 TOLD_MESSAGE = 2000
 """Characters of a message that go into the state."""
+LINGERS = Seconds(60.0)
+"""Beyond the drain bound, for a pod that another hand ends to be gone; then it is ended by us. Chosen."""
 SLOTS_BOUND = Seconds(10.0)
 """For the engine to tell its parallelism; one that does not tell is believed."""
 
@@ -88,6 +94,11 @@ class PodReplica:
         self.verdict: Verdict | None = None
         self.source: PodSource
         """Set by who makes it, before `live`."""
+        self.bringing: Bringing | None = None
+        """Likewise, of one whose weights go through its node's cache."""
+        self._weights: StartWeights | None = None
+        self._leaving: Trouble | None = None
+        self._emptied = asyncio.Event()
         self._prepared: Prepared | None = None
         self._watch: PodWatch | None = None
         self._tools = tools
@@ -114,10 +125,17 @@ class PodReplica:
         self._move(ReplicaEvent.DRAIN_ORDERED)
 
     def take_back(self) -> None:
-        """It is wanted after all."""
+        """It is wanted after all; unless another hand ends its pod, which nobody takes back."""
+        if self._leaving is not None:
+            return
         self.draining_since = None
         self.drained = False
         self._move(ReplicaEvent.DRAIN_TAKEN_BACK)
+
+    def emptied(self) -> None:
+        """It drains, and its last request is done."""
+        self.drained = True
+        self._emptied.set()
 
     def stop(self, why: str) -> None:
         """End it, in order."""
@@ -135,7 +153,9 @@ class PodReplica:
 
     async def live(self) -> None:
         """From the grant to the end of the pod."""
-        running = asyncio.get_running_loop().create_task(self._run(), name=f"replica {self.name}")
+        loop, bringing = asyncio.get_running_loop(), self.bringing
+        running = loop.create_task(self._run(), name=f"replica {self.name}")
+        keeping = None if bringing is None else loop.create_task(bringing.keep())
         try:
             await asyncio.wait({running, self._ordered}, return_when=asyncio.FIRST_COMPLETED)
             self.verdict = self._ordered.result() if self._ordered.done() else _verdict_of(running, self.name)
@@ -146,6 +166,10 @@ class PodReplica:
         self._order(self.verdict)
         self._move(ReplicaEvent.BROKE if self.verdict.reason else ReplicaEvent.STOP_BEGAN)
         await self.source.dispose()
+        if bringing is not None and keeping is not None:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+            await bringing.let_go()
         self._move(ReplicaEvent.GONE)
 
     async def _run(self) -> Verdict:
@@ -162,12 +186,57 @@ class PodReplica:
             self._move(ReplicaEvent.ANSWERED)
         assert self._watch is not None
         trouble = await self._watch.trouble()
-        if self.drained:
+        if self._watch.ends:
+            await self._leave(trouble, self._watch)
+        elif self.drained:
             return Verdict("", f"drained, and ended by itself ({trouble.message})")
         return Verdict(trouble.reason, trouble.message)
 
+    async def _leave(self, trouble: Trouble, watch: PodWatch) -> None:
+        """Another hand ends the pod: it takes nothing new, and what runs in it may finish within the pod's grace."""
+        logger.info("%s drains, since its pod ends: %s", self.name, trouble.message)
+        self._leaving = trouble
+        if self.state is ReplicaState.READY:
+            self.drain()
+        else:
+            self._changed(self)
+        loop = asyncio.get_running_loop()
+        late = Instant(self._tools.clock.now() + self._tools.settings.drain_bound + LINGERS)
+        waits = [loop.create_task(self._emptied.wait()), loop.create_task(watch.end()),
+                 loop.create_task(self._tools.clock.sleep_until(late))]  # fmt: skip
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    async def _bring(self, bringing: Bringing) -> None:
+        """Have the weights on the node. Raises StartFailed."""
+        self._enter(Phase.FETCH)
+        try:
+            brought = await bringing.bring(self._fetching)
+        except NotBrought as error:
+            raise StartFailed(error.reason, str(error)) from error
+        self._weights = StartWeights(
+            bytes=brought.bytes, tier=brought.tier, done=brought.bytes, at=self._tools.clock.now(),
+            least_seconds=brought.least,
+        )  # fmt: skip
+        self.declared = replace(self.declared, weights=f"{WEIGHTS}/{brought.file}" if brought.file else WEIGHTS)
+
+    def _fetching(self, seen: Transferred | None) -> None:
+        """Its weights are on their way."""
+        if seen is None or not seen.total or seen.done > seen.total:
+            return
+        told = StartWeights(bytes=seen.total, tier=Tier.REMOTE, done=seen.done, rate=seen.rate, at=seen.at)
+        if self._weights is None or told.done != self._weights.done:
+            self._weights = told
+            self._changed(self)
+
     async def _start(self) -> None:
         """Phase by phase to the first token. Raises StartFailed, PodTrouble."""
+        if self.bringing is not None:
+            await self._bring(self.bringing)
         self._enter(Phase.PLACE)
         watch = self._watch = self._watched(await self.source.obtain())
         await watch.until(lambda pod: pod.node or None)
@@ -279,7 +348,7 @@ class PodReplica:
     def status(self) -> ReplicaStatus:
         """As all others see it."""
         assert self.state is not None
-        prepared, verdict = self._prepared, self.verdict
+        prepared, why = self._prepared, self.verdict or self._leaving
         listens = self.phase in (Phase.LOAD, Phase.WARMUP) or self.ready_at is not None
         abilities = prepared.abilities if prepared else None
         return ReplicaStatus(
@@ -289,7 +358,8 @@ class PodReplica:
             created_at=self.created_at, ready_at=self.ready_at,
             cancels=str(abilities.cancels) if abilities else "streams",
             busy_path=abilities.busy_path if abilities else "",
-            reason=verdict.reason if verdict else "", message=verdict.message[:TOLD_MESSAGE] if verdict else "",
+            reason=why.reason if why else "", message=why.message[:TOLD_MESSAGE] if why else "",
+            weights=self._weights,
         )  # fmt: skip
 
     async def check_node(self, check: Coroutine[Any, Any, bool]) -> None:

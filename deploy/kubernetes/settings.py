@@ -28,8 +28,12 @@ class KubernetesSettings:
     """As client-go's retryPeriod."""
     drain_bound: Seconds = Seconds(300.0)
     """A draining replica is deleted after its model's `timeouts.total`, and after this at the latest."""
-    grace: int = 30
-    """Seconds from SIGTERM to SIGKILL when a pod of ours is deleted (Kubernetes' own default)."""
+    enrolled: tuple[str, ...] = ()
+    """Kinds of objects, ``RESOURCE.GROUP``, that are followed for the annotation that enrols them."""
+    weights_claim: str = ""
+    """The claim of the volume that is each node's own cache; empty: no agents run, and remote weights are refused."""
+    agent_token: str | None = None
+    """Of the agents' admin ports."""
     limits: Limits = field(default_factory=Limits)
     start_within: Seconds = Seconds(1800.0)
     """From the container's start to the first token; then it hangs. Chosen: 400 GB at 400 MB/s take 1,000 s."""

@@ -15,6 +15,9 @@ from events.types.models import ModelDeclared
 ANNOTATION_OBJECT: Final = "relume.dev/object"
 """The uid of the Model object that a declaration was made of. Ours: what users write there is taken out."""
 
+ANNOTATION_ENROLLED: Final = "relume.dev/enrolled"
+"""Likewise of an object of others that the annotation ``relume.dev/model`` enrols (`annotated`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:

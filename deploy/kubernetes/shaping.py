@@ -34,6 +34,10 @@ from runtime.ports import Launch
 HOST: Final = "$(RELUME_HOST)"
 """The pod's address, as a container's command and environment may name it."""
 CONTAINER: Final = "engine"
+TERM_GRACE: Final = 30
+"""Seconds from SIGTERM to SIGKILL, after the drain (Kubernetes' own default for both together)."""
+WEIGHTS: Final = "/relume/weights"
+"""Where a pod finds the weights that its node's agent brought; read-only."""
 
 Manifest = dict[str, Any]
 
@@ -44,6 +48,14 @@ class Owner:
 
     name: str
     uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsMount:
+    """A snapshot of the node's cache: `claim` is of the volume that is each node's own folder."""
+
+    claim: str
+    folder: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +70,9 @@ class PodOrder:
     launch: Launch
     owner: Owner | None
     epoch: int
-    grace: int
+    drain: int
+    """Seconds that its requests have when another hand ends it."""
+    weights: WeightsMount | None = None
 
 
 def pod_name(uid: str, grant: ReplicaGrant) -> str:
@@ -86,18 +100,18 @@ def manifest(order: PodOrder) -> Manifest:
     spec: Manifest = {
         "containers": [_container(order)],
         "restartPolicy": "Never",  # a start that failed is counted, told and tried again by relume
-        "terminationGracePeriodSeconds": order.grace,
+        "terminationGracePeriodSeconds": order.drain + TERM_GRACE,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "tolerations": _tolerations(shape),
         "securityContext": _pod_security(shape),
-        "affinity": {"nodeAffinity": _affinity(shape, grant.placement.node)},
+        "affinity": {"nodeAffinity": _affinity(order)},
     }
     given = {
         "nodeSelector": dict(shape.node_selector), "serviceAccountName": shape.service_account,
         "priorityClassName": shape.priority_class, "runtimeClassName": shape.runtime_class,
         "schedulerName": shape.scheduler, "imagePullSecrets": [{"name": name} for name in shape.image_pull_secrets],
-        "volumes": [_volume(index, mount) for index, mount in enumerate(shape.mounts)],
+        "volumes": [*(_volume(index, mount) for index, mount in enumerate(shape.mounts)), *_cached(order)],
     }  # fmt: skip
     spec |= {name: value for name, value in given.items() if value}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
@@ -145,17 +159,22 @@ def _container(order: PodOrder) -> Manifest:
         "ports": [{"name": "http", "containerPort": shape.port}],
         "resources": _resources(order.grant.resources),
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        # whoever ends the pod: its requests finish first, while the gateways send it no new ones
+        "lifecycle": {"preStop": {"sleep": {"seconds": order.drain}}},
         "terminationMessagePolicy": "FallbackToLogsOnError",  # its last words are told with the failure
     }  # fmt: skip
     if shape.image_pull_policy is not None:
         made["imagePullPolicy"] = shape.image_pull_policy
     if shape.env_from_secrets:
         made["envFrom"] = [{"secretRef": {"name": name}} for name in shape.env_from_secrets]
-    if shape.mounts:
-        made["volumeMounts"] = [
-            {"name": f"mount-{index}", "mountPath": mount.path, "readOnly": mount.read_only}
-            for index, mount in enumerate(shape.mounts)
-        ]
+    mounts = [
+        {"name": f"mount-{index}", "mountPath": mount.path, "readOnly": mount.read_only}
+        for index, mount in enumerate(shape.mounts)
+    ]
+    if order.weights is not None:
+        mounts.append({"name": "weights", "mountPath": WEIGHTS, "subPath": order.weights.folder, "readOnly": True})
+    if mounts:
+        made["volumeMounts"] = mounts
     return made
 
 
@@ -179,11 +198,13 @@ def gpu_requests(wanted: Resources) -> Mapping[str, str]:
     return {GPU: str(wanted.gpus)} if wanted.gpus else {}
 
 
-def _affinity(shape: PodSpec, node: str) -> Manifest:
+def _affinity(order: PodOrder) -> Manifest:
     """The node that the allocator chose. Where the declaration narrows the nodes itself, it is a preference: the
-    allocator does not know which nodes are left, the scheduler does."""
-    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
-    if shape.node_selector or shape.tolerations:
+    allocator does not know which nodes are left, the scheduler does. Weights that were brought are on that node alone.
+    """
+    shape = order.shape
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [order.grant.placement.node]}]}
+    if (shape.node_selector or shape.tolerations) and order.weights is None:
         return {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": term}]}
     return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
 
@@ -198,6 +219,13 @@ def _pod_security(shape: PodSpec) -> Manifest:
     if shape.run_as_user is not None:
         made |= {"runAsUser": shape.run_as_user, "runAsNonRoot": True}
     return made
+
+
+def _cached(order: PodOrder) -> list[Manifest]:
+    """The node's cache; only the snapshot's folder of it is mounted."""
+    if order.weights is None:
+        return []
+    return [{"name": "weights", "persistentVolumeClaim": {"claimName": order.weights.claim, "readOnly": True}}]
 
 
 def _volume(index: int, mount: MountSpec) -> Manifest:

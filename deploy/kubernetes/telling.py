@@ -7,7 +7,6 @@ what was written last; so many changes become one write, and an API server that 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from deploy.kubernetes.api import ApiError, ApiUnavailable, KubeApi, pause
 from deploy.kubernetes.lease import Lease
 from deploy.kubernetes.resources import EVENTS, MODELS, Json
 from deploy.kubernetes.settings import KubernetesSettings
-from deploy.kubernetes.times import micro_time, time
+from deploy.kubernetes.telling_parts import Turn, condition, event_body
 from deploy.kubernetes.views import LABEL_MODEL
 from events.clock import Clock
 from events.units import Instant, Seconds
@@ -28,8 +27,6 @@ logger = logging.getLogger(__name__)
 
 APART: Final = Seconds(0.5)
 """Between two writes of one object's status: a burst of phases is one story. Chosen."""
-NOTE_MOST: Final = 1024
-"""Characters of an Event's note (the API's own bound)."""
 _TROUBLE: Final = frozenset({ModelState.FAILED})
 _QUIET: Final = frozenset({"", "Granted", "Wished", "Place", "Spawn", "Load", "Warmup"})
 """Reasons that pass by in each start: they stand in the status, and are no Event of their own."""
@@ -141,7 +138,7 @@ class Teller:
         status["revision"] = None if facts is None else facts.declared.revision
         before = {one["type"]: one for one in self._before(name, found).get("conditions", ())}
         status["conditions"] = [
-            _condition(before.get(kind, {}), (kind, truth, reason, message, generation), now)
+            condition(before.get(kind, {}), (kind, truth, reason, message, generation), now)
             for kind, truth, reason, message in wanted
         ]
         return {key: value for key, value in status.items() if value is not None}
@@ -171,29 +168,13 @@ class Teller:
 
     async def _event(self, found: Json, reason: str, note: str, *, warns: bool) -> None:
         await self._lease.hold()
-        metadata, now = found["metadata"], self._clock.now()
-        word = hashlib.sha256(f"{metadata['uid']}{reason}{now}".encode()).hexdigest()[:16]
-        body = {
-            "apiVersion": EVENTS.api_version, "kind": EVENTS.kind,
-            "metadata": {"name": f"{metadata['name']}.{word}", "namespace": self._settings.namespace},
-            "eventTime": micro_time(now), "type": "Warning" if warns else "Normal", "reason": reason or "Told",
-            "action": "Scale", "note": note[:NOTE_MOST], "reportingController": "relume.dev/cluster",
-            "reportingInstance": self._settings.identity[:128],
-            "regarding": {"apiVersion": MODELS.api_version, "kind": MODELS.kind, "name": metadata["name"],
-                          "namespace": self._settings.namespace, "uid": metadata["uid"]},
-        }  # fmt: skip
+        metadata, turn = found["metadata"], Turn(reason, note, warns)
+        body = event_body(found, MODELS, turn, self._settings.identity, self._clock.now())
         try:
             await self._api.create(EVENTS.path(self._settings.namespace), body)
             self.events += 1
         except ApiError as error:
             logger.debug("an event of model %s was refused: %s", metadata["name"], error)
-
-
-def _condition(before: Json, wanted: tuple[str, str, str, str, int], now: Instant) -> dict[str, Any]:
-    kind, truth, reason, message, generation = wanted
-    since = before.get("lastTransitionTime") if before.get("status") == truth else None
-    return {"type": kind, "status": truth, "reason": reason, "message": message, "observedGeneration": generation,
-            "lastTransitionTime": since or time(now)}  # fmt: skip
 
 
 def _notes(said: ModelStatus) -> str:

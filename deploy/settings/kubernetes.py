@@ -32,3 +32,10 @@ class KubernetesFields(BaseSettings):
     """The context in the kubeconfig. Default: its current one."""
     kube_namespace: Annotated[str, Field(pattern=DNS_LABEL_PATTERN)] = "default"
     """The namespace of the Model objects and of the pods. One relume each namespace."""
+    kube_enrolled: Annotated[str, Field(pattern=r"^([a-z0-9]+(\.[a-z0-9-]+)+(,[a-z0-9]+(\.[a-z0-9-]+)+)*)?$")] = (
+        "deployments.apps,statefulsets.apps"
+    )
+    """Kinds of objects that the annotation relume.dev/model enrols: RESOURCE.GROUP, with commas. Empty: none."""
+    kube_weights_claim: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$")] = ""
+    """The volume claim that is each node's own weight cache, where agents run. Default: none; remote weights are
+    refused."""

@@ -24,6 +24,7 @@ from deploy.kubernetes.resources import LEASES, NODES, PODS, Json
 from deploy.kubernetes.times import micro_time
 from events.clock import SystemClock
 from events.units import format_instant
+from tests.support.kube_logs import LogServer
 from tests.support.kube_pods import PodProcess, Told
 
 BEAT_EVERY: Final = 3.0
@@ -38,6 +39,7 @@ class FakeNode:
     name: str
     cpu: str = "8"
     memory: str = "32Gi"
+    pods: int = 110
     extended: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
 
@@ -55,6 +57,9 @@ class ProcessKubelet:
         self._lives: set[asyncio.Task[Any]] = set()
         """Of pods: never cancelled, since a process that is being started would be lost; they end with the pod."""
         self._lost: set[str] = set()
+        self.claims: dict[str, Path] = {}
+        """The folders that stand for volume claims, on every node."""
+        self._logs = LogServer(folder, self._log_of)
         self._reflector = Reflector(api, PODS.path(), self._changed)
         pid = os.getpid()
         self._addresses = itertools.count(2)
@@ -62,6 +67,7 @@ class ProcessKubelet:
 
     async def start(self) -> None:
         """Register the nodes; returns when they are ready for pods."""
+        await self._logs.start()
         for node in self.nodes.values():
             await self._register(node)
         self._spawn(self._beat_all())
@@ -75,6 +81,7 @@ class ProcessKubelet:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(pod.close() for pod in self._pods.values()))
         await asyncio.gather(*self._lives, return_exceptions=True)
+        await self._logs.close()
         for name in self.nodes:
             with contextlib.suppress(ApiError, ApiUnavailable):
                 await self._api.delete(NODES.path("", name))
@@ -112,7 +119,7 @@ class ProcessKubelet:
                 await asyncio.sleep(0.1)
 
     async def _say_ready(self, node: FakeNode) -> None:
-        has = {"cpu": node.cpu, "memory": node.memory, "pods": "110", "ephemeral-storage": "100Gi"}
+        has = {"cpu": node.cpu, "memory": node.memory, "pods": str(node.pods), "ephemeral-storage": "100Gi"}
         has |= {name: str(count) for name, count in node.extended.items()}
         now = format_instant(self._clock.now())
         kinds = {"Ready": "True", "MemoryPressure": "False", "DiskPressure": "False", "PIDPressure": "False"}
@@ -123,6 +130,7 @@ class ProcessKubelet:
         ]  # fmt: skip
         status = {"capacity": has, "allocatable": has, "conditions": conditions,
                   "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+                  "daemonEndpoints": {"kubeletEndpoint": {"Port": self._logs.port}},
                   "nodeInfo": _NODE_INFO}  # fmt: skip
         await self._api.merge(NODES.path("", node.name, "status"), {"status": status})
 
@@ -158,7 +166,9 @@ class ProcessKubelet:
             return
         if known is None:
             known = self._pods[key] = PodProcess(pod, self._address(), self._folder, self._tell)
+            known.claims = self.claims
             self._live(known.run())
+        known.notes.refresh(pod)
         if "deletionTimestamp" in pod["metadata"]:
             self._spawn(self._end(known, pod))
 
@@ -191,6 +201,10 @@ class ProcessKubelet:
                 if error.status not in (404, 409):
                     raise
             return
+
+    def _log_of(self, namespace: str, name: str) -> Path | None:
+        pod = self._pods.get(f"{namespace}/{name}")
+        return None if pod is None else pod.log
 
     def _address(self) -> str:
         return f"{self._prefix}.{next(self._addresses) % 253 + 2}"

@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -40,6 +40,9 @@ class Told:
 
 class PodProcess:
     """A pod of one container. `tell` writes its status."""
+
+    claims: Mapping[str, Path] = {}
+    """The folders that stand for volume claims, on every node."""
 
     def __init__(self, pod: Json, address: str, folder: Path, tell: Callable[[Told], Awaitable[None]]) -> None:
         self.pod = pod
@@ -163,11 +166,18 @@ class PodProcess:
         return next(int(one["containerPort"]) for one in self._container["ports"] if one.get("name") == port)
 
     async def terminate(self, grace: float) -> None:
-        """SIGTERM, after `grace` SIGKILL; returns when the process is gone."""
+        """The hook's sleep, SIGTERM, after `grace` SIGKILL; returns when the process is gone. Once more with a shorter
+        grace: that one counts."""
         self._ending.set()
         process = self._process
         if process is None:
             return
+        hook = self._container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
+        if hook and grace:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(hook, grace)):
+                    await process.wait()
+            grace = max(2.0, grace - hook)
         self._signal(signal.SIGTERM)
         try:
             async with asyncio.timeout(grace):
@@ -197,7 +207,19 @@ class PodProcess:
             values[one["name"]] = _filled(one["value"], values) if "value" in one else self._field(one["valueFrom"])
         words = [*self._container.get("command", []), *self._container.get("args", [])]
         path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"  # the "image" has this Python
-        return [_filled(word, values) for word in words], {"PATH": path, "HOME": str(self.log.parent), **values}
+        argv = [self._mounted(_filled(word, values)) for word in words]
+        values = {name: self._mounted(value) for name, value in values.items()}
+        return argv, {"PATH": path, "HOME": str(self.log.parent), **values}
+
+    def _mounted(self, text: str) -> str:
+        """Paths of mounted claims, as they are here: a process has no mounts of its own."""
+        claims = {one["name"]: one["persistentVolumeClaim"]["claimName"] for one in self.pod["spec"].get("volumes", [])
+                  if "persistentVolumeClaim" in one}  # fmt: skip
+        for mount in self._container.get("volumeMounts", []):
+            folder = self.claims.get(claims.get(mount["name"], ""))
+            if folder is not None:
+                text = text.replace(mount["mountPath"], str(folder / mount.get("subPath", "")))
+        return text
 
     def _field(self, source: Json) -> str:
         where = source["fieldRef"]["fieldPath"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -126,6 +127,21 @@ class World:
         async with self.session.get(url) as answer:
             status: dict[str, Any] = (await answer.json())["status"] if answer.status == 200 else {}
             return status
+
+    async def told(self, topic: str) -> list[dict[str, Any]]:
+        """What the events of a topic say, from the first on."""
+        url = f"{self.relume.endpoints['admin']}/v1alpha1/events"
+        async with self.session.get(url, params={"topic": topic, "from": "beginning"}) as answer:
+            return [json.loads(line)["data"] for line in (await answer.text()).splitlines()]
+
+    async def known_ready(self) -> None:
+        """Return once all parts of relume are ready."""
+
+        async def ready() -> bool:
+            async with self.session.get(f"{self.relume.endpoints['admin']}/readyz") as answer:
+                return answer.status == 200
+
+        await self.until("relume is ready", ready)
 
     async def known(self, model: str = "echo") -> None:
         """Return once the gateway knows a model."""

@@ -47,14 +47,15 @@ def test_generated_files_are_up_to_date() -> None:
 def test_an_edited_manifest_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a check that needs no Helm: another line, another chart, no file."""
     text = (FOLDER / "rbac.yaml").read_text(encoding="utf-8")
-    for name, content in (("relume.yaml", text), ("rbac.yaml", text.replace("patch", "deletecollection"))):
+    files = ("relume.yaml", "agent.yaml", "monitor.yaml")
+    for name, content in (*((name, text) for name in files), ("rbac.yaml", text.replace("patch", "deletecollection"))):
         (tmp_path / name).write_text(content, encoding="utf-8")
     monkeypatch.setattr(packaging_render, "VARIANTS", {tmp_path: ()})
     assert packaging_render.stale() == [tmp_path / "rbac.yaml"]
     monkeypatch.setattr(packaging_render, "chart_digest", lambda: "another")
-    assert len(packaging_render.stale()) == 2
+    assert len(packaging_render.stale()) == 4
     (tmp_path / "relume.yaml").unlink()
-    assert len(packaging_render.stale()) == 2
+    assert len(packaging_render.stale()) == 4
 
 
 @pytest.mark.parametrize("folder", VARIANTS)

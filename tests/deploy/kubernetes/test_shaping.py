@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deploy.kubernetes.shaping import Owner, PodOrder, gpu_requests, manifest, pod_name, read_grant, write_grant
+from deploy.kubernetes.shaping import Owner, PodOrder, WeightsMount, gpu_requests, manifest, pod_name, read_grant, write_grant
 from deploy.spec.pod import PodSpec
 from events.types.grants import Placement, ReplicaGrant
 from events.types.shared import Resources
@@ -19,10 +19,12 @@ GRANT = ReplicaGrant(
 )  # fmt: skip
 
 
-def made(shape: dict[str, Any] | None = None, owner: Owner | None = None) -> dict[str, Any]:
+def made(
+    shape: dict[str, Any] | None = None, owner: Owner | None = None, weights: WeightsMount | None = None
+) -> dict[str, Any]:
     """The pod of a declaration's `pod`."""
     order = PodOrder(
-        namespace="models", model="llama", uid="u1", grant=GRANT, owner=owner, epoch=7, grace=30,
+        namespace="models", model="llama", uid="u1", grant=GRANT, owner=owner, epoch=7, drain=300, weights=weights,
         shape=PodSpec.model_validate({"image": "vllm:1"} | (shape or {})),
         launch=Launch((sys.executable, "-m", "engine", "--host", "$(RELUME_HOST)"), {"A": "b"}),
     )  # fmt: skip
@@ -131,3 +133,21 @@ def test_what_is_no_grant_is_refused(text: str) -> None:
 def test_a_grant_comes_back_as_it_was() -> None:
     """Writing and reading are each other's inverse."""
     assert read_grant(write_grant("u1", GRANT)) == ("u1", GRANT)
+
+
+def test_weights_of_the_nodes_cache_bind_the_pod_to_it() -> None:
+    """Only the snapshot is mounted, read-only; the place is no preference, whatever the declaration narrows."""
+    spec = made({"nodeSelector": {"pool": "a"}}, weights=WeightsMount("relume-weights", "snapshots/abc"))["spec"]
+    (mount,) = spec["containers"][0]["volumeMounts"]
+    assert mount == {"name": "weights", "mountPath": "/relume/weights", "subPath": "snapshots/abc", "readOnly": True}
+    assert spec["volumes"] == [
+        {"name": "weights", "persistentVolumeClaim": {"claimName": "relume-weights", "readOnly": True}}
+    ]
+    assert list(spec["affinity"]["nodeAffinity"]) == ["requiredDuringSchedulingIgnoredDuringExecution"]
+
+
+def test_whoever_ends_a_pod_its_requests_have_the_drains_bound() -> None:
+    """The hook waits for it, and the grace has room for the hook and an end in order."""
+    spec = made()["spec"]
+    assert spec["containers"][0]["lifecycle"] == {"preStop": {"sleep": {"seconds": 300}}}
+    assert spec["terminationGracePeriodSeconds"] == 330

@@ -79,7 +79,8 @@ EVERY = {
     "kafka_security": "sasl_ssl", "kafka_sasl_mechanism": "SCRAM-SHA-512", "kafka_username": "me",
     "peer_address": "10.0.0.1:8082", "peer_listen": "0.0.0.0:8082",
     "adopt_within": "5m", "inference_reply_topics": "answers",
-    "cluster": "kubernetes", "kube_context": "prod", "kube_namespace": "models",
+    "cluster": "kubernetes", "kube_context": "prod", "kube_namespace": "models", "kube_weights_claim": "w",
+    "kube_enrolled": "leaderworkersets.leaderworkerset.x-k8s.io",
     "cache_capacity": "1Gi", "cache_prewarm_rate": "1Mi", "cache_scrub_rate": "1Mi", "prometheus": "http://p:9090",
     "sleep_memory": "1Gi",
 }  # fmt: skip

@@ -96,6 +96,8 @@ helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
 {{- $serves := has $component (list "up" "gateway") }}
 {{- $decides := has $component (list "up" "autoscaler") }}
 {{- $acts := has $component (list "up" "cluster") }}
+{{- $agent := eq $component "agent" }}
+{{- $user := ternary (int ($own.runAsUser | default 0)) 65532 $agent }}
 {{- $drains := ternary (int $values.drainBoundSeconds) 0 $serves }}
 {{- $preStop := ternary (int $values.preStopSeconds) 0 $serves }}
 metadata:
@@ -124,10 +126,12 @@ spec:
   priorityClassName: {{ . }}
   {{- end }}
   securityContext:
-    runAsNonRoot: true
-    runAsUser: 65532
-    runAsGroup: 65532
+    runAsNonRoot: {{ gt $user 0 }}
+    runAsUser: {{ $user }}
+    runAsGroup: {{ $user }}
+    {{- if not $agent }}
     fsGroup: 65532
+    {{- end }}
     seccompProfile: {type: RuntimeDefault}
   containers:
     - name: relume
@@ -144,9 +148,21 @@ spec:
         - {name: RELUME_LOG_FORMAT, value: {{ $values.logFormat }}}
         - {name: RELUME_ADMIN_HOST, value: {{ $values.listenHost | quote }}}
         - {name: RELUME_ADMIN_TOKEN_FILE, value: /etc/relume/admin-token}
-        {{- if ne $component "up" }}
+        {{- if $agent }}
+        # weights are of a node, so it is called as the node is
+        - name: RELUME_NODE_NAME
+          valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+        {{- with $own.capacity }}
+        - {name: RELUME_CACHE_CAPACITY, value: {{ . | quote }}}
+        {{- end }}
+        {{- else if ne $component "up" }}
         - {name: RELUME_NODE_NAME, value: $(POD_NAME)}
+        {{- end }}
+        {{- if $values.kafka.servers }}
         {{- include "relume.kafka" $root | nindent 8 }}
+        {{- else if $agent }}
+        # the log of the one process is a file of its own: this agent fetches when it is asked, and tells nobody
+        - {name: RELUME_EVENTS, value: "memory:"}
         {{- end }}
         {{- if $serves }}
         - {name: RELUME_GATEWAY_HOST, value: {{ $values.listenHost | quote }}}
@@ -164,6 +180,12 @@ spec:
         - {name: RELUME_CLUSTER, value: kubernetes}
         - name: RELUME_KUBE_NAMESPACE
           valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+        {{- $kinds := list }}
+        {{- range $values.rbac.enrolled }}{{ $kinds = append $kinds (printf "%s.%s" .resource .group) }}{{ end }}
+        - {name: RELUME_KUBE_ENROLLED, value: {{ join "," $kinds | quote }}}
+        {{- if $values.agent.enabled }}
+        - {name: RELUME_KUBE_WEIGHTS_CLAIM, value: {{ include "relume.fullname" $root }}-weights}
+        {{- end }}
         {{- end }}
         {{- if $decides }}
         {{- with $values.prometheus.url }}
@@ -206,6 +228,9 @@ spec:
         capabilities: {drop: [ALL]}
       volumeMounts:
         - {name: data, mountPath: /data}
+        {{- if $agent }}
+        - {name: weights, mountPath: /data/weights}
+        {{- end }}
         - {name: tmp, mountPath: /tmp}
         - {name: secrets, mountPath: /etc/relume, readOnly: true}
         {{- with $own.extraVolumeMounts }}{{ toYaml . | nindent 8 }}{{ end }}
@@ -216,6 +241,10 @@ spec:
       {{- else }}
       emptyDir: {sizeLimit: 1Gi}
       {{- end }}
+    {{- if $agent }}
+    - name: weights
+      persistentVolumeClaim: {claimName: {{ include "relume.fullname" $root }}-weights}
+    {{- end }}
     - name: tmp
       emptyDir: {sizeLimit: 256Mi}
     - name: secrets

@@ -1,0 +1,92 @@
+"""Declaring where declarations are objects of a cluster: written there first, then declared as they stand there.
+
+What the admin API is asked goes through here; who follows the objects declares them by `Declarations` itself, the same
+way, so that both write the same and whoever comes second changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Protocol
+
+from deploy.api.board import Board, metadata_of
+from deploy.api.declaring import Declarations, refused
+from deploy.api.problem import ProblemError, unknown
+from deploy.api.shapes import ApplyResult, Metadata
+from deploy.spec.kinds import Document
+from deploy.spec.load import load_bytes
+from events.types.models import Override
+
+
+class Objects(Protocol):
+    """The objects of a cluster that declarations are made of. All raise ProblemError."""
+
+    async def write(self, documents: Sequence[Document], *, dry_run: bool) -> Sequence[Document]:
+        """Write the documents; as they then stand there. With `dry_run` they are checked there, and not written."""
+
+    async def delete(self, name: str) -> bool:
+        """Delete a model's object; False: there is none."""
+
+    async def scale(self, name: str, wanted: Override | None) -> Override | None:
+        """Write a person's number into a model's object, or take it away; the override that the number makes. Without
+        an object: what was given."""
+
+
+class Declarer(Protocol):
+    """What declares models for the admin API: `Declarations`, or `ObjectsFirst`."""
+
+    async def apply_text(self, raw: bytes, *, dry_run: bool = False) -> ApplyResult:
+        """See `Declarations.apply_text`."""
+
+    async def delete(self, name: str) -> Metadata:
+        """See `Declarations.delete`."""
+
+    async def scale(self, name: str, wanted: Override | None) -> None:
+        """See `Declarations.scale`."""
+
+
+class ObjectsFirst:
+    """See above."""
+
+    def __init__(self, declarations: Declarations, objects: Objects, board: Board) -> None:
+        self._declarations = declarations
+        self._objects = objects
+        self._board = board
+
+    async def apply_text(self, raw: bytes, *, dry_run: bool = False) -> ApplyResult:
+        """See `Declarer`. Whatever is wrong with any document is told before the first object is written."""
+        loaded = await asyncio.to_thread(load_bytes, raw, "")
+        if loaded.problems:
+            raise refused(loaded.problems)
+        await self._declarations.apply(loaded.documents, dry_run=True)
+        checked = await self._objects.write(loaded.documents, dry_run=True)
+        planned = await self._declarations.apply(checked, dry_run=True)
+        if dry_run:
+            return planned
+        written = await self._objects.write(loaded.documents, dry_run=False)
+        done = await self._declarations.apply(written)
+        # who follows the objects may have declared them meanwhile: what changed is what was planned
+        pairs = zip(planned.items, done.items, strict=True)
+        items = [last.model_copy(update={"action": first.action}) for first, last in pairs]
+        return ApplyResult(dry_run=False, items=items)
+
+    async def delete(self, name: str) -> Metadata:
+        """See `Declarer`. An object that was refused, and so is declared by nobody, can be deleted too."""
+        declared = self._board.declared(name)
+        there = await self._objects.delete(name)
+        try:
+            return await self._declarations.delete(name)
+        except ProblemError as error:
+            if error.problem.status != HTTPStatus.NOT_FOUND or not there:
+                raise
+            if declared is not None:
+                return metadata_of(declared)
+            return Metadata(name=name, uid="", generation=0, revision=0)
+
+    async def scale(self, name: str, wanted: Override | None) -> None:
+        """See `Declarer`."""
+        if self._board.declared(name) is None:
+            raise unknown("model", name, self._board.names())
+        await self._declarations.scale(name, await self._objects.scale(name, wanted))

@@ -1,0 +1,184 @@
+"""The agents of nodes, asked over HTTP: weights for a pod on their node, held for as long as the pod is there.
+
+An agent is a pod of ours on its node (a DaemonSet): the pods that are followed anyway say where it is. It is asked with
+the admin port's token, which all parts of one installation share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+
+from coldstart.cache.wanting import Wanted
+from coldstart.core.cache.transfer import Transferred
+from deploy.kubernetes.pods import PodStore
+from deploy.kubernetes.views import PodView
+from deploy.local.declared import Reason
+from deploy.local.keeping import Listen
+from events.clock import Clock
+from events.units import Bytes, Instant, Seconds
+
+COMPONENT: Final = "app.kubernetes.io/component"
+AGENT: Final = "agent"
+PROGRAM: Final = "app.kubernetes.io/name"
+ANSWER_WITHIN: Final = Seconds(30.0)
+"""For one answer, which takes a second while a fetch goes on."""
+SILENT_FOR: Final = Seconds(150.0)
+"""How long an agent may be missing, or not answer, before the start has failed: a new node pulls the agent's image
+first. The same as a fetch on one machine may stand still."""
+AGAIN: Final = Seconds(0.5)
+
+_REASONS: Final[Mapping[str, Reason]] = {
+    "NoSpace": Reason.WEIGHTS_NO_SPACE, "TooLarge": Reason.WEIGHTS_NO_SPACE,
+    "DigestMismatch": Reason.WEIGHTS_MISMATCH, "SourceChanged": Reason.WEIGHTS_MISMATCH,
+    "SourceRefused": Reason.WEIGHTS_NOT_FOUND, "UnsupportedSource": Reason.INVALID_SPEC,
+}  # fmt: skip
+"""What an agent's refusal means for a start; other refusals: it could not be fetched."""
+
+
+class NotBrought(Exception):
+    """The weights are not on the node; why, as the reason of a start that failed."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """Weights on a node: the snapshot's folder within the cache's, and the file in it; empty: the folder."""
+
+    folder: str
+    file: str
+    bytes: Bytes
+    tier: str
+    least: Seconds | None
+
+
+class NodeCache:
+    """All agents of one namespace. Used on one event loop; close it."""
+
+    def __init__(self, pods: PodStore, clock: Clock, namespace: str, token: str | None) -> None:
+        self._pods = pods
+        self._clock = clock
+        self._namespace = namespace
+        self._token = token
+        self._open: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close its connections."""
+        if self._open is not None:
+            await self._open.close()
+
+    async def have(self, node: str, holder: str, wanted: Wanted, listen: Listen) -> Brought:
+        """Weights on a node, fetched if need be, held for `holder`. `listen` hears how the fetch gets on.
+
+        Raises NotBrought.
+        """
+        access = wanted.access
+        body = {
+            "uri": wanted.address, "digest": wanted.digest, "include": wanted.include, "exclude": wanted.exclude,
+            "credentials": access.credentials, "headers": dict(access.headers), "endpoint": access.endpoint,
+            "region": access.region, "holder": holder,
+        }  # fmt: skip
+        heard = self._clock.now()
+        while True:
+            said = await self._ask(node, "have", body)
+            now = self._clock.now()
+            if isinstance(said, str):
+                if now - heard >= SILENT_FOR:
+                    raise NotBrought(Reason.WEIGHTS_UNAVAILABLE, said)
+                listen(None)
+                await self._clock.sleep_until(Instant(now + AGAIN))
+                continue
+            heard = now
+            if said["snapshot"]:
+                least = said["leastSeconds"]
+                return Brought(
+                    said["snapshot"], said["file"], Bytes(said["bytes"]), said["tier"],
+                    None if least is None else Seconds(least),
+                )  # fmt: skip
+            listen(Transferred(Bytes(said["bytes"]), Bytes(said["done"]), said["rate"], now))
+
+    async def hold(self, node: str, holder: str, *, held: bool) -> bool:
+        """Keep what a holder has, or no longer. False: nobody answers, or he holds nothing."""
+        try:
+            return not isinstance(await self._ask(node, "hold", {"holder": holder, "held": held}), str)
+        except NotBrought:
+            return False
+
+    async def _ask(self, node: str, operation: str, body: Mapping[str, Any]) -> Mapping[str, Any] | str:
+        """An agent's answer; a text: why there was none. Raises NotBrought for one that says no."""
+        agent = self._agent(node)
+        if agent is None:
+            return (
+                f"no agent of weights runs on node {node}; install them (the chart's agent.enabled, or "
+                "relume install --agent), or mount the weights with pod.mounts"
+            )
+        host = f"[{agent.ip}]" if ":" in agent.ip else agent.ip
+        url = f"http://{host}:{agent.ports[0]}/v1alpha1/cache/{operation}"
+        try:
+            async with self._session().post(url, json=dict(body)) as answer:
+                told: Mapping[str, Any] = await answer.json(content_type=None)
+                status = answer.status
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            return f"the agent of node {node}, {agent.ip}, does not answer: {str(error) or type(error).__name__}"
+        if status < 300:
+            return told
+        name = str(told.get("type", "")).rpartition(":")[2]
+        remedy = f"; {told['remedy']}" if told.get("remedy") else ""
+        said = f"the agent of node {node}: {told.get('detail', status)}{remedy}"
+        raise NotBrought(_REASONS.get(name, Reason.WEIGHTS_UNAVAILABLE), said)
+
+    def _agent(self, node: str) -> PodView | None:
+        return next(
+            (pod for pod in self._pods
+             if pod.node == node and pod.namespace == self._namespace and pod.labels.get(COMPONENT) == AGENT
+             and pod.labels.get(PROGRAM) == "relume" and pod.running and pod.ip and pod.ports and not pod.deleting),
+            None,
+        )  # fmt: skip
+
+    def _session(self) -> aiohttp.ClientSession:
+        if self._open is None:
+            headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
+            self._open = aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=ANSWER_WITHIN))
+        return self._open
+
+
+class Bringing:
+    """The weights of one replica's pod: brought before it is made, held while it is there."""
+
+    PROLONG_EVERY: Final = Seconds(300.0)
+    """A twelfth of what a use lasts: it outlasts an agent that is upgraded, and an hour without relume."""
+
+    def __init__(self, cache: NodeCache, clock: Clock, node: str, holder: str, wanted: Wanted) -> None:
+        self._cache = cache
+        self._clock = clock
+        self._node = node
+        self._holder = holder
+        self._wanted = wanted
+        self.brought: Brought | None = None
+
+    async def bring(self, listen: Listen) -> Brought:
+        """Have them there. Raises NotBrought."""
+        self.brought = await self._cache.have(self._node, self._holder, self._wanted, listen)
+        return self.brought
+
+    async def keep(self) -> None:
+        """Prolong until cancelled. An agent that has forgotten the holder is asked for the weights again."""
+        while True:
+            await self._clock.sleep_until(Instant(self._clock.now() + self.PROLONG_EVERY))
+            if not await self._cache.hold(self._node, self._holder, held=True):
+                try:
+                    async with asyncio.timeout(SILENT_FOR):
+                        await self._cache.have(self._node, self._holder, self._wanted, lambda _: None)
+                except (NotBrought, TimeoutError):
+                    continue  # its engine has open what it needs; the next round asks again
+
+    async def let_go(self) -> None:
+        """The pod is gone. An agent that does not answer forgets it by itself."""
+        await self._cache.hold(self._node, self._holder, held=False)

@@ -1,0 +1,92 @@
+"""A Deployment and a StatefulSet that one annotation enrols, without any Model object."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.kubernetes.resources import DEPLOYMENTS, EVENTS, MODELS, STATEFUL_SETS, Resource
+from tests.support.kube_plane import ControlPlane
+from tests.support.kube_stories import DEPLOYMENT, burst
+from tests.support.kube_world import World, parsed, pod_model, world
+
+pytestmark = [pytest.mark.slow, pytest.mark.kubernetes, pytest.mark.needs("kubernetes")]
+
+ANNOTATIONS = {
+    "relume.dev/model": "mistral", "relume.dev/slots": "4", "relume.dev/max-replicas": "4",
+    "relume.dev/keep-alive": "2s",
+    "relume.dev/spec": "resources: {gpus: 1, cpu: 0.1, memory: 64Mi}\nscaling: {stableWindow: 4s, panicWindow: 1s}",
+}  # fmt: skip
+
+
+async def make(here: World, resource: Resource, **annotations: str | None) -> None:
+    """The object, annotated."""
+    body: dict[str, Any] = parsed(DEPLOYMENT.replace("ROOT", str(Path(__file__).parents[2])))
+    body["kind"] = resource.kind
+    body["metadata"]["annotations"] = {key: text for key, text in (ANNOTATIONS | annotations).items() if text}
+    if resource is STATEFUL_SETS:
+        body["spec"]["serviceName"] = "mistral"
+        body["spec"]["podManagementPolicy"] = "Parallel"
+    await here.api.apply(resource.path(here.namespace, "mistral-7b"), body, {"fieldManager": "tests"})
+
+
+async def told(here: World, kind: str) -> list[tuple[str, str]]:
+    """Reasons and notes of the Events on the object."""
+    found = (await here.api.get(EVENTS.path(here.namespace)))["items"]
+    return [(one["reason"], one["note"]) for one in found if one["regarding"]["kind"] == kind and "relume" in str(
+        one.get("reportingController"))]  # fmt: skip
+
+
+@pytest.mark.parametrize("resource", [DEPLOYMENTS, STATEFUL_SETS], ids=lambda one: str(one.kind))
+async def test_an_annotation_enrols(plane: ControlPlane, tmp_path: Path, resource: Resource) -> None:
+    """A request wakes it, a burst grows it, it goes back to zero; without the annotation it is let go."""
+    async with world(plane, tmp_path) as here:
+        await here.relume.start()
+        await make(here, resource)
+        await here.known("mistral")
+        assert await burst(here, "mistral") >= 2
+        path = resource.path(here.namespace, "mistral-7b")
+
+        async def zero() -> bool:
+            return bool((await here.api.get(path))["spec"].get("replicas") == 0 and not await here.pods())
+
+        await here.until("it is at zero", zero)
+        assert ("Enrolled", "relume scales it as model mistral") in await told(here, resource.kind)
+        await make(here, resource, **{"relume.dev/model": None})
+
+        async def let_go() -> bool:
+            return await here.status("mistral") == {}
+
+        await here.until("it is declared no more", let_go)
+        assert (await here.api.get(path))["spec"]["replicas"] == 0
+
+
+async def test_what_is_wrong_is_told_on_the_object(plane: ControlPlane, tmp_path: Path) -> None:
+    """A value that cannot be, and a Model object of the name, which goes first; when that is gone it is enrolled."""
+    async with world(plane, tmp_path) as here:
+        await here.relume.start()
+        await make(here, DEPLOYMENTS, **{"relume.dev/slots": "none"})
+
+        async def refused() -> bool:
+            return any(reason == "NotEnrolled" and "whole number" in note
+                       for reason, note in await told(here, "Deployment"))  # fmt: skip
+
+        await here.until("the wrong number is told", refused)
+        await here.apply(pod_model("mistral"))
+        await here.state("Zero", "mistral")
+        await make(here, DEPLOYMENTS)
+
+        async def second() -> bool:
+            return any(reason == "NotEnrolled" and "Model object named mistral" in note
+                       for reason, note in await told(here, "Deployment"))  # fmt: skip
+
+        await here.until("the Model object is told", second)
+        await here.api.delete(MODELS.path(here.namespace, "mistral"))
+
+        async def enrolled() -> bool:
+            return any(reason == "Enrolled" for reason, _ in await told(here, "Deployment"))
+
+        await here.until("it is enrolled", enrolled)
+        assert (await here.chat("mistral")).status == 200
