@@ -62,10 +62,10 @@ class AdminParts:
     readings: Sequence[Readings] = ()
     weights: NodeWeights = field(default_factory=NoWeights)
     training_logs: TrainingLogs = field(default_factory=NoTrainingLogs)
-
-
     objects: Objects | None = None
     """Where declarations are objects of a cluster."""
+
+
 class AdminServer:
     """Start it, ask `address`, close it. `declarations` is the one way to declare anything in this process."""
 
@@ -175,6 +175,10 @@ class AdminServer:
             for route in ROUTES
         }
 
+    def _declarer(self) -> Declarer:
+        objects = self._parts.objects
+        return self.declarations if objects is None else ObjectsFirst(self.declarations, objects, self.board)
+
     def missing(self) -> Sequence[str]:
         """See `deploy.api.ports.Readiness`."""
         own = [] if self._caught_up.is_set() else ["the admin port still reads the event log"]
@@ -182,10 +186,6 @@ class AdminServer:
         return [*own, *self._parts.readiness.missing()]
 
     def troubles(self) -> Sequence[str]:
-    def _declarer(self) -> Declarer:
-        objects = self._parts.objects
-        return self.declarations if objects is None else ObjectsFirst(self.declarations, objects, self.board)
-
         """See `deploy.api.ports.Readiness`."""
         return self._parts.readiness.troubles()
 

@@ -46,7 +46,8 @@ def test_annotations_say_the_rest() -> None:
     """Numbers one by one; anything else of a Model's spec as YAML, beside what was said."""
     told = item(
         slots="32", min_replicas="1", max_replicas="8", port="9000", keep_alive="10m",
-        spec="aliases: [l]\nscaling: {target: 16}\nengine: {type: command, options: {command: [x, '{port}'], cancels: always}}",
+        spec="aliases: [l]\nscaling: {target: 16}\n"
+             "engine: {type: command, options: {command: [x, '{port}'], cancels: always}}",
     )  # fmt: skip
     spec = made(told).spec
     assert (spec.slots, spec.scaling.min_replicas, spec.scaling.max_replicas, spec.scaling.target) == (32, 1, 8, 16)

@@ -52,8 +52,10 @@ async def running(agent: Agent, **changes: Any) -> AsyncIterator[NodeCache]:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     agent.port = runner.addresses[0][1]
-    view: dict[str, Any] = {"name": "agent", "namespace": "models", "uid": "1", "node": "n1", "ip": "127.0.0.1", "running": True,
-            "labels": LABELS, "ports": (agent.port,)} | changes  # fmt: skip
+    view: dict[str, Any] = {
+        "name": "agent", "namespace": "models", "uid": "1", "node": "n1", "ip": "127.0.0.1", "running": True,
+        "labels": LABELS, "ports": (agent.port,),
+    } | changes  # fmt: skip
     cache = NodeCache(cast("PodStore", [PodView(**view)]), SystemClock(), "models", "secret")
     try:
         yield cache

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from deploy.kubernetes.shaping import Owner, PodOrder, WeightsMount, gpu_requests, manifest, pod_name, read_grant, write_grant
+from deploy.kubernetes.shaping import (
+    Owner,
+    PodOrder,
+    WeightsMount,
+    gpu_requests,
+    manifest,
+    pod_name,
+    read_grant,
+    write_grant,
+)
 from deploy.spec.pod import PodSpec
 from events.types.grants import Placement, ReplicaGrant
 from events.types.shared import Resources
@@ -58,10 +67,11 @@ def test_a_pod_asks_for_what_was_granted_where_it_was_granted() -> None:
     assert (spec["restartPolicy"], spec["automountServiceAccountToken"]) == ("Never", False)
 
 
-def test_nodes_that_the_declaration_narrows_make_the_place_a_preference() -> None:
-    """The allocator does not know which nodes are left."""
-    affinity = made({"nodeSelector": {"pool": "a"}})["spec"]["affinity"]["nodeAffinity"]
-    assert list(affinity) == ["preferredDuringSchedulingIgnoredDuringExecution"]
+def test_the_place_is_required_also_where_the_declaration_narrows_the_nodes() -> None:
+    """The allocator knows labels and taints, so its place is one of those that are left."""
+    spec = made({"nodeSelector": {"pool": "a"}})["spec"]
+    assert list(spec["affinity"]["nodeAffinity"]) == ["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert spec["nodeSelector"] == {"pool": "a"}
 
 
 def test_the_engine_listens_on_the_pods_address_by_the_images_python() -> None:
