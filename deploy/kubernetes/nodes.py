@@ -24,7 +24,10 @@ def observed(node: NodeView, foreign: Iterable[PodView], held: Collection[str]) 
     """What `node` has for replicas. `foreign`: pods of others that are bound to it; `held`: names of cards that
     replicas on it were granted. A node that is not usable has nothing: what runs there goes on, nothing new comes."""
     if not node.usable:
-        return CardsObserved(node=node.name, cpu=0.0, memory_bytes=0, cards=_held_cards(node, held))
+        return CardsObserved(
+            node=node.name, cpu=0.0, memory_bytes=0, cards=_held_cards(node, held), labels=dict(node.labels),
+            taints=node.taints,
+        )  # fmt: skip
     taken = _taken(foreign)
     free = {name: amount - taken.get(name, 0.0) for name, amount in node.allocatable.items()}
     cards = _cards(node, "gpu", _count(free, GPU), held, "")
@@ -34,7 +37,7 @@ def observed(node: NodeView, foreign: Iterable[PodView], held: Collection[str]) 
             cards += _cards(node, f"mig-{profile}", _count(free, resource), held, profile)
     return CardsObserved(
         node=node.name, cpu=max(0.0, round(free.get("cpu", 0.0), 3)), memory_bytes=max(0, floor(free.get("memory", 0))),
-        cards=cards,
+        cards=cards, labels=dict(node.labels), taints=node.taints,
     )  # fmt: skip
 
 

@@ -199,13 +199,8 @@ def gpu_requests(wanted: Resources) -> Mapping[str, str]:
 
 
 def _affinity(order: PodOrder) -> Manifest:
-    """The node that the allocator chose. Where the declaration narrows the nodes itself, it is a preference: the
-    allocator does not know which nodes are left, the scheduler does. Weights that were brought are on that node alone.
-    """
-    shape = order.shape
+    """The node that the allocator chose, among those whose labels and taints allow it."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [order.grant.placement.node]}]}
-    if (shape.node_selector or shape.tolerations) and order.weights is None:
-        return {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": term}]}
     return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from deploy.kubernetes.quantities import read_quantity
 from deploy.kubernetes.resources import Json
 from deploy.kubernetes.times import read_time
+from events.types.replicas import Taint
 from events.units import Instant
 
 LABEL_MODEL = "relume.dev/model"
@@ -75,7 +76,7 @@ class PodView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """A node. `usable`: ready, and open for pods such as ours."""
+    """A node. `usable`: ready, and open for pods. `taints`: without the one that all pods of ours bear."""
 
     name: str
     ready: bool
@@ -83,6 +84,8 @@ class NodeView:
     allocatable: Mapping[str, float] = field(default_factory=dict)
     product: str = ""
     card_bytes: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
 
 
 def pod_of(item: Json) -> PodView:
@@ -117,18 +120,24 @@ def node_of(item: Json) -> NodeView:
     spec, status = item.get("spec", {}), item.get("status", {})
     labels = item["metadata"].get("labels", {})
     ready = any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions", ()))
-    closed = any(
-        taint.get("effect") in ("NoSchedule", "NoExecute") and taint.get("key") != BORNE
-        for taint in spec.get("taints", ())
+    taints = (
+        Taint(key=str(one.get("key", "")), value=str(one.get("value", "")), effect=str(one.get("effect", "")))
+        for one in spec.get("taints", ())
     )
     mebibytes = str(labels.get("nvidia.com/gpu.memory", ""))
     return NodeView(
         name=item["metadata"]["name"], ready=ready,
-        usable=ready and not spec.get("unschedulable", False) and not closed,
+        usable=ready and not spec.get("unschedulable", False),
         allocatable={name: read_quantity(text) for name, text in status.get("allocatable", {}).items()},
         product=str(labels.get("nvidia.com/gpu.product", "")),
         card_bytes=int(mebibytes) << 20 if mebibytes.isdigit() else 0,
+        labels={str(key): str(value) for key, value in labels.items()},
+        taints=tuple(sorted((one for one in taints if not _borne(one)), key=lambda one: (one.key, one.effect))),
     )  # fmt: skip
+
+
+def _borne(taint: Taint) -> bool:
+    return taint.key == BORNE and taint.effect == "NoSchedule"
 
 
 def _first(items: Any) -> Json:

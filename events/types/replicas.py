@@ -141,6 +141,10 @@ class Card:
     profile: str = ""
 
 
+CLOSES: Final = frozenset({"NoSchedule", "NoExecute"})
+"""Effects of taints that keep pods away; ``PreferNoSchedule`` is a wish of the node's."""
+
+
 @value
 class Taint:
     """What keeps pods away that do not bear it. `effect`: NoSchedule, PreferNoSchedule or NoExecute."""

@@ -36,7 +36,7 @@ class Lack:
     """Why a replica has no place. `ever` False: no node could hold it even when empty.
 
     `kinds` are lacking on the nodes that come nearest; `claims` on any node that could hold it: while nothing is freed,
-    these only grow. `refused`: nodes could hold it, and none may.
+    these only grow. `refused`: nodes could hold it, and none may; `narrow`: some may not.
     """
 
     kinds: tuple[Kind, ...]
@@ -44,6 +44,7 @@ class Lack:
     ever: bool
     message: str
     refused: bool = False
+    narrow: bool = False
 
 
 def kinds_of(need: Need) -> tuple[Kind, ...]:
@@ -111,7 +112,8 @@ def lack(ledger: Ledger, need: Need, terms: Terms = ANYWHERE) -> Lack:
     nearest = {kind for kinds in missing if len(kinds) == fewest for kind in kinds}
     claims = {kind for kinds in missing for kind in kinds}
     message = ", ".join(_lack_message(kind, capable, need) for kind in Kind if kind in nearest)
-    return Lack(_ordered(nearest), _ordered(claims), ever=True, message=message)
+    narrow = len(capable) < len(able)
+    return Lack(_ordered(nearest), _ordered(claims), ever=True, message=message, narrow=narrow)
 
 
 def _ordered(kinds: Collection[Kind]) -> tuple[Kind, ...]:

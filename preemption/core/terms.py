@@ -9,11 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from events.types.replicas import Taint
+from events.types.replicas import CLOSES, Taint
 from preemption.core.inventory import Node
-
-_HARD: Final = frozenset({"NoSchedule", "NoExecute"})
-"""Effects that keep pods away; `PreferNoSchedule` is a wish of the node's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +67,7 @@ def _missing(node: Node, terms: Terms) -> list[tuple[str, str]]:
 
 
 def _unborne(node: Node, terms: Terms) -> list[Taint]:
-    hard = (taint for taint in node.taints if taint.effect in _HARD)
+    hard = (taint for taint in node.taints if taint.effect in CLOSES)
     return [taint for taint in hard if not any(one.bears(taint) for one in terms.tolerations)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from events.types.replicas import Card, CardsObserved
+from events.types.replicas import CLOSES, Card, CardsObserved
 from preemption.core.gpus.mig import INSTANCE, family_of
 from preemption.core.gpus.mig_table import PROFILES
 from preemption.core.gpus.shapes import MILLI, CardSpec, Mode, NodeSpec
@@ -48,11 +48,14 @@ def usable_bytes(card: Card) -> int:
 
 def node_spec(seen: CardsObserved) -> NodeSpec:
     """What the cluster adapter saw, as a node of the inventory: cards whole or shared, or single MIG instances; their
-    topology is unknown."""
+    topology is unknown. A node with a taint that keeps pods away has nothing left for what does not say that it bears
+    it, and nothing that is planned here does."""
+    closed = any(taint.effect in CLOSES for taint in seen.taints)
     cards = tuple(_card_spec(card) for card in seen.cards)
     products = {card.product for card in seen.cards}
     return NodeSpec(
-        name=seen.node, cpu_milli=int(round(seen.cpu * MILLI, 6)), memory_bytes=seen.memory_bytes,
+        name=seen.node, cpu_milli=0 if closed else int(round(seen.cpu * MILLI, 6)),
+        memory_bytes=0 if closed else seen.memory_bytes,
         model=products.pop() if len(products) == 1 else "", cards=cards,
     )  # fmt: skip
 

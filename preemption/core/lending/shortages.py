@@ -81,10 +81,11 @@ class Lent:
 def short_of(seat: Seat, now: Instant) -> Short | None:
     """What a model lacks of its wish; None: nothing that cards could help with.
 
-    A surge (one more than wished while a revision is rolled out) makes nobody yield.
+    A surge (one more than wished while a revision is rolled out) makes nobody yield, nor does what may not have all
+    nodes that could hold it: the planner does not know which.
     """
     declared, stand, lack, need = seat.declared, seat.stand, seat.lack, seat.need
-    if declared is None or stand is None or need is None or (lack is not None and not lack.ever):
+    if declared is None or stand is None or need is None or (lack is not None and (lack.narrow or not lack.ever)):
         return None
     count = min(seat.unplaced, stand.wished - seat.live) - seat.comes
     if count <= 0:

@@ -11,6 +11,7 @@ from deploy.kubernetes.nodes import mig_profile, mig_resource, observed
 from deploy.kubernetes.quantities import read_quantity, write_cpu
 from deploy.kubernetes.times import micro_time, read_time, time
 from deploy.kubernetes.views import NodeView, PodView, node_of, pod_of
+from events.types.replicas import Taint
 from events.units import Instant, Seconds
 
 NOW = Instant(1_000_000_000.0)
@@ -160,9 +161,9 @@ def test_held_cards_keep_their_names() -> None:
 
 
 @pytest.mark.parametrize("node", [
-    {"spec": {"unschedulable": True}}, {"spec": {"taints": [{"key": "maintenance", "effect": "NoExecute"}]}},
+    {"spec": {"unschedulable": True}},
     {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}},
-], ids=["cordoned", "tainted", "silent"])  # fmt: skip
+], ids=["cordoned", "silent"])  # fmt: skip
 def test_a_node_that_takes_no_pods_has_nothing(node: dict[str, Any]) -> None:
     """What is granted on it stays listed, so that it is not thought to be free elsewhere; nothing else is."""
     status = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"cpu": "4", "nvidia.com/gpu": "8"}}
@@ -176,6 +177,21 @@ def test_the_taint_of_gpu_nodes_closes_nothing() -> None:
     status = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"cpu": "4"}}
     taints = [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]
     assert node_of({"metadata": {"name": "a"}, "spec": {"taints": taints}, "status": status}).usable
+
+
+def test_labels_and_taints_are_told() -> None:
+    """The allocator asks them before there is a pod; what all pods of ours bear is left out."""
+    status = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"cpu": "4"}}
+    taints = [
+        {"key": "nvidia.com/gpu", "effect": "NoSchedule"}, {"key": "spot", "value": "yes", "effect": "NoSchedule"},
+        {"key": "nvidia.com/gpu", "effect": "NoExecute"},
+    ]  # fmt: skip
+    view = node_of({"metadata": {"name": "a", "labels": {"pool": "a"}}, "spec": {"taints": taints}, "status": status})
+    seen = observed(view, (), ())
+    assert (seen.labels, seen.cpu) == ({"pool": "a"}, 4.0)
+    assert seen.taints == (
+        Taint(key="nvidia.com/gpu", effect="NoExecute"), Taint(key="spot", value="yes", effect="NoSchedule")
+    )  # fmt: skip
 
 
 def test_mig_profiles_have_two_spellings() -> None:
