@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from deploy.kubernetes.shaping import Owner, PodOrder, WeightsMount, gpu_requests, manifest, pod_name, read_grant, write_grant
+from deploy.kubernetes.shaping import (
+    Owner,
+    PodOrder,
+    WeightsMount,
+    gpu_requests,
+    manifest,
+    pod_name,
+    read_grant,
+    write_grant,
+)
 from deploy.spec.pod import PodSpec
 from events.types.grants import Placement, ReplicaGrant
 from events.types.shared import Resources
