@@ -13,8 +13,8 @@ from deploy.api.ports import Reading
 from deploy.compose.part import readings
 from deploy.compose.weights import LocalWeights
 from deploy.local.agent import AgentSettings
-from deploy.local.node_agent import NodeAgent, NodeSettings
 from deploy.local.holders import Holders
+from deploy.local.node_agent import NodeAgent, NodeSettings
 from deploy.settings.settings import Settings
 from events.clock import Clock
 from events.log import EventLog
@@ -38,9 +38,9 @@ class AgentPart:
 
     async def start(self) -> None:
         """See `Part.start`."""
-        await self.weights.start()
         await asyncio.to_thread(self._holders.restore)
         self._forgetting = asyncio.create_task(self._holders.run(), name="agent-holders")
+        await self.weights.start()
 
     async def wait(self) -> None:
         """See `Part.wait`."""
@@ -48,14 +48,14 @@ class AgentPart:
 
     async def stop(self, bound: Seconds) -> None:
         """See `Part.stop`. Fetches end at their next chunk and go on with the next start."""
-        with contextlib.suppress(TimeoutError):
         if self._forgetting is not None:
             self._forgetting.cancel()
             await asyncio.gather(self._forgetting, return_exceptions=True)
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(1.0, bound)):
                 await self.weights.stop()
-
         self._holders.close()
+
     def missing(self) -> Sequence[str]:
         """Nothing: what is here can be used, whoever writes."""
         return []
@@ -68,8 +68,8 @@ class AgentPart:
             yield Reading("weights_used_bytes", "Bytes that the node's weights take.", state.used_bytes)
             yield Reading("weights_capacity_bytes", "Bytes that they may take.", state.capacity_bytes)
             yield Reading("weights_cached", "Weights that are here.", len(state.contents) + state.untold)
-        yield Reading("weights_fetching", "Fetches that run or wait for their turn.", len(self.weights.fetches()))
         yield Reading("weights_holders", "Pods and others that weights are held for.", len(self._holders))
+        yield Reading("weights_fetching", "Fetches that run or wait for their turn.", len(self.weights.fetches()))
         speeds = self.weights.agent.speeds
         for name in ("network", "disk", "digest"):
             speed = getattr(speeds, name)
