@@ -1,7 +1,8 @@
 """A simulated pool of GPUs and the replicas on it. A state machine: wishes and instants in, what was observed out.
 
 What it leaves out of the real allocator and adapter: nodes, placement, priority of training. Wishes are granted by
-priority, then by marginal gain, then by name; a replica that is there is never taken for another model.
+priority, then by marginal gain, then by name. A replica that is only kept and idle goes to a model of equal or higher
+priority for which requests wait, by the allocator's own rule (`preemption.core.kept`); no other is taken.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from typing import Final
 from deploy.simulation.scaling import UID
 from deploy.simulation.setting import PHASES, Setting
 from events.types.replicas import PhaseSpan, ReplicasObserved, ReplicaState, ReplicaStatus
+from preemption.core.view import AllocatorPolicy, Wish
+
+LEAST_HOLD: Final = AllocatorPolicy().least_hold
 
 BACK_OFF_MOST: Final = 60.0
 """Pauses after failed starts double from a second to this."""
@@ -41,7 +45,15 @@ class Group:
     model: str
     priority: int
     replicas: list[Replica]
+    wished: int = 0
     wish: int = 0
+    """What is wished, less what was given to others since it was only kept."""
+    kept: int = 0
+    """So many of `wish` are only kept."""
+    given: int = 0
+    held_until: float = 0.0
+    """When one that is held may go, as a timer was set."""
+    waits: bool = False
     gain: float = 0.0
     free: int = 0
     born: int = 0
@@ -53,6 +65,11 @@ class Group:
     def serving(self) -> int:
         """Those that are, or will be, ready."""
         return sum(one.state is not ReplicaState.DRAINING for one in self.replicas)
+
+    @property
+    def order(self) -> tuple[int, bool, float, str]:
+        """Its place among those that want more; less is earlier."""
+        return -self.priority, 0 < self.kept >= self.wish - self.serving, -self.gain, self.model
 
 
 @dataclass(slots=True)
@@ -76,6 +93,7 @@ class Pool:
         self._count = 0
         self._used = 0
         self._hungry: dict[str, Group] = {}
+        self._groups: dict[str, Group] = {}
         self.cost = Meterage()
 
     def next_at(self) -> float | None:
@@ -92,11 +110,16 @@ class Pool:
                     self._settle(group, now)
             elif replica in group.replicas and replica.state is ReplicaState.STARTING:
                 self._started(group, replica, now)
+        self._seek_kept(now)
 
-    def wish(self, group: Group, replicas: int, gain: float, now: float) -> None:
+    def wish(self, group: Group, wish: Wish, now: float) -> None:
         """The newest wish."""
-        group.wish, group.gain = replicas, gain
+        self._groups[group.model] = group
+        group.given = min(group.given, wish.kept)
+        group.wished, group.wish, group.kept = wish.replicas, wish.replicas - group.given, wish.kept - group.given
+        group.gain, group.waits = wish.marginal_gain, wish.waits
         self._settle(group, now)
+        self._seek_kept(now)
 
     def take(self, group: Group, now: float) -> Replica:
         """A slot of the least loaded ready replica; there must be one."""
@@ -169,14 +192,42 @@ class Pool:
         """What became free goes to who wants it most."""
         if not self._hungry or not self._room():
             return
-        order = sorted(self._hungry.values(), key=lambda one: (-one.priority, -one.gain, one.model))
-        for group in order:
+        for group in sorted(self._hungry.values(), key=lambda one: one.order):
             if self._raise(group, now):
                 self._changed(group, now)
             if group.serving >= group.wish:
                 self._hungry.pop(group.model, None)
             if not self._room():
                 return
+
+    def _seek_kept(self, now: float) -> None:
+        """Stop idle replicas that are only kept, one for each that requests wait for."""
+        for group in sorted(self._hungry.values(), key=lambda one: one.order):
+            while group.waits and group.retry_at is None and group.wish - group.kept > group.serving:
+                found = self._spare(group, now)
+                if found is None:
+                    break
+                keeper, replica = found
+                keeper.given, keeper.wish, keeper.kept = keeper.given + 1, keeper.wish - 1, keeper.kept - 1
+                keeper.ready, keeper.free = keeper.ready - 1, keeper.free - self._setting.slots
+                self._stop(keeper, replica, now)
+                self._changed(keeper, now)
+                self._settle(group, now)
+
+    def _spare(self, wanted: Group, now: float) -> tuple[Group, Replica] | None:
+        """An idle replica of another model that may go for this one; the last in order gives first."""
+        keepers = [one for one in self._groups.values() if one.kept > 0 and one.priority <= wanted.priority]
+        for keeper in sorted(keepers, key=lambda one: one.order, reverse=True):
+            for replica in keeper.replicas if keeper is not wanted else ():
+                if replica.state is not ReplicaState.READY or replica.running or replica.ready_at is None:
+                    continue
+                until = replica.ready_at + max(LEAST_HOLD, replica.ready_at - replica.created_at)
+                if until <= now:
+                    return keeper, replica
+                if until != keeper.held_until:
+                    keeper.held_until = until
+                    self._later(until, keeper, None)
+        return None
 
     def _raise(self, group: Group, now: float) -> bool:
         """A draining one goes on; else one is started."""

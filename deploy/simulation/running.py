@@ -22,6 +22,7 @@ from deploy.simulation.scaling import UID, Scaler
 from deploy.simulation.setting import Setting
 from events.types.requests import RequestWindow
 from events.units import Instant
+from preemption.core.view import Wish
 from runtime.core.meter import MeterKey, Meters, Waiting
 from runtime.ports import Ending, Outcome
 
@@ -213,9 +214,10 @@ class Simulation:
 
     def _wished(self, model: str, decision: Decision, _: ScalingPolicy, now: Instant) -> None:
         group = self._by_name[model]
-        if not self._wishes or decision.replicas != group.wish:
+        if not self._wishes or decision.replicas != group.wished:
             self._wishes.append(Wished(now - BEGINS, model, decision.replicas))
-        self._pool.wish(group, decision.replicas, decision.marginal_gain, now)
+        wish = Wish(UID, decision.replicas, decision.marginal_gain, decision.kept, decision.waits)
+        self._pool.wish(group, wish, now)
 
     def _observed(self, group: Group, now: float) -> None:
         self._scaler.take(self._pool.observed(group), group.model, "relume/cluster/simulated", Instant(now))

@@ -149,6 +149,32 @@ def test_two_models_and_one_gpu(first: str) -> None:
     assert _mean_wait(rows.trace(), setting, first) < _mean_wait(rows.trace(), setting, "b" if first == "a" else "a")
 
 
+def test_who_waits_does_not_wait_for_a_keep_alive() -> None:
+    """One GPU, and a model that was asked a while ago and keeps it for half an hour: whoever is asked now has it after
+    a stable window and a start, not after the keep-alive. When the first is asked again it comes back."""
+    rows = steady(Steady(1.0, 0.0, 20.0, 1.0, "kept"), Steady(0.2, 60.0, 900.0, 1.0, "asked"))
+    setting = replace(SETTING, gpus=1, max_wait=2000.0)
+    told = tell("relume:keepAlive=30m", rows.trace(), setting)
+    assert told.figures.refused == 0
+    assert _longest_wait(rows.trace(), setting, "asked", "relume:keepAlive=30m") <= 20 + 1 + 60 + 10 + 30
+    assert told.figures.starts == 2
+
+
+def test_two_that_are_asked_in_turn_flap_no_more_than_they_must() -> None:
+    """Each is asked for five minutes while the other is silent: one start a turn, and the other's keep-alive never in
+    the way."""
+    turns = [Steady(0.5, turn * 300.0, turn * 300.0 + 200.0, 1.0, "ab"[turn % 2]) for turn in range(6)]
+    rows, setting = steady(*turns), replace(SETTING, gpus=1, max_wait=2000.0)
+    told = tell("relume:keepAlive=30m", rows.trace(), setting)
+    assert told.figures.starts == 6
+    for model in "ab":
+        assert _longest_wait(rows.trace(), setting, model, "relume:keepAlive=30m") <= 31.0 + 10.0
+
+
+def _longest_wait(trace: RequestTrace, setting: Setting, model: str, policy: str) -> float:
+    return max(_waits(trace, setting, model, policy))
+
+
 def _standing(outcome: Outcome, at: float) -> int:
     """The wish at a time."""
     return next((wish.replicas for wish in reversed(outcome.wishes) if wish.at <= at), 0)
@@ -156,16 +182,21 @@ def _standing(outcome: Outcome, at: float) -> int:
 
 def _mean_wait(trace: RequestTrace, setting: Setting, model: str) -> float:
     """Seconds that requests to one model are held, on average."""
+    held = _waits(trace, setting, model, "relume:keepAlive=1m")
+    return sum(held) / len(held)
+
+
+def _waits(trace: RequestTrace, setting: Setting, model: str, policy: str) -> list[float]:
+    """Seconds that each request to one model is held."""
     from deploy.simulation.running import Simulation  # noqa: PLC0415 - beside its only use
 
     priorities = dict(setting.priorities)
-    typed = read_typed("relume:keepAlive=1m")
+    typed = read_typed(policy)
     run = Simulation(
         trace, {name: typed.resolve(setting, priorities.get(name, 100)) for name in trace.names}, setting
     ).run()
     index = trace.names.index(model)
-    held = [one for one, which in zip(run.held, trace.model, strict=True) if which == index]
-    return sum(held) / len(held)
+    return [one for one, which in zip(run.held, trace.model, strict=True) if which == index]
 
 
 def test_the_figures_are_those_of_one_run() -> None:
