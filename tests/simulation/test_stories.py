@@ -19,11 +19,11 @@ from tests.support.simulated_world import Setup, Watcher, World, world
 ALWAYS = {"wait": 60.0, "leaves": None}
 
 
-def told(story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+def told(story: Callable[[World], Coroutine[Any, Any, None]], gpus: int = 4) -> None:
     """Run a story in a world without hazards of its own."""
 
     async def run() -> None:
-        async with world(Setup(seed=1)) as made:
+        async with world(Setup(seed=1, gpus=gpus)) as made:
             made.machine.behaviours["m"] = Behaviour(start=(0.5, 0.5))
             await story(made)
             made.check_alive()
@@ -97,6 +97,32 @@ def test_an_activation_is_not_in_vain(*, restarts: bool) -> None:
         assert len(began) == 1, "it was started in vain"
 
     told(story)
+
+
+def test_a_keep_alive_does_not_keep_the_only_gpu_from_who_waits() -> None:
+    """Two models that are asked in turn and live on for ten minutes: each request is served after the other's stable
+    window (10 s) and a start, not after its keep-alive; nothing is started that nobody asked for."""
+
+    async def story(made: World) -> None:
+        began: list[str] = []
+        made.machine.began.append(lambda engine: began.append(engine.model))
+        scaling = {"maxReplicas": 1, "keepAlive": "600s", "stableWindow": "10s", "panicWindow": "2s"}
+        for model in ("m", "other"):
+            made.machine.behaviours[model] = Behaviour(start=(4.0, 4.0))
+            await made.apply(model, slots=2, resources={"cpu": 1, "memory": "1Gi", "gpus": 1}, scaling=scaling)
+        await asyncio.sleep(0.1)
+        for turn in range(6):
+            asked_at, model = made.clock.now(), ("m", "other")[turn % 2]
+            client = made.ask(model, random.Random(turn), seconds=0.3, **ALWAYS)
+            await until(lambda client=client: bool(client.how))  # type: ignore[misc]  # bound now
+            assert client.how == "finished"
+            assert made.clock.now() - asked_at < 10.0 + 10.0 + 4.0 + 3.0
+            await asyncio.sleep(5.0)
+        assert began == ["m", "other"] * 3
+        await asyncio.sleep(300.0)
+        assert began == ["m", "other"] * 3
+
+    told(story, gpus=1)
 
 
 def test_crash_loop_is_one() -> None:
