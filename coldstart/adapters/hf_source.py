@@ -8,6 +8,7 @@ processes (field note on cold starts, §2 and §5). Everything is read at the co
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
@@ -61,6 +62,7 @@ class HfSource:
         self.policy = policy
         self.clock = clock
         self.onward: dict[str, str] = {}
+        self.tls: ssl.SSLContext | None = None
         self._commit = self.fixed() or ""
         self._prefix = ""
         self._tags: dict[str, str] = {}

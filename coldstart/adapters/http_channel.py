@@ -53,6 +53,8 @@ class Web(Protocol):
     """For the source's own host only."""
     onward: dict[str, str]
     """Where addresses redirected to, so that not every range asks twice."""
+    tls: ssl.SSLContext | None
+    """For https; None: the authorities that the system knows."""
 
     def url(self, of: Described) -> str:
         """Where a file is."""
@@ -202,7 +204,7 @@ class HttpChannel:
         self._drop()
         policy, name = self._source.policy, parts.hostname or ""
         made: http.client.HTTPConnection = (
-            http.client.HTTPSConnection(name, parts.port, timeout=policy.connect, context=_tls())
+            http.client.HTTPSConnection(name, parts.port, timeout=policy.connect, context=self._source.tls or _tls())
             if parts.scheme == "https"
             else http.client.HTTPConnection(name, parts.port, timeout=policy.connect)
         )

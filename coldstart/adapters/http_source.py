@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
@@ -22,7 +23,10 @@ class HttpSource:
     `headers` go to its own host only, never to where it redirects.
     """
 
-    def __init__(self, url: str, headers: Mapping[str, str], policy: FetchPolicy, clock: Clock) -> None:
+    def __init__(
+        self, url: str, headers: Mapping[str, str], policy: FetchPolicy, clock: Clock,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:  # fmt: skip
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UnsupportedSource(f"{shown(url)} is not an http or https address with a host")
@@ -31,6 +35,7 @@ class HttpSource:
         self.policy = policy
         self.clock = clock
         self.onward: dict[str, str] = {}
+        self.tls = tls
         self._name = _name(url)
 
     def shown(self) -> str:

@@ -6,8 +6,10 @@ of the origin, and after wrong content nothing more is asked of peers.
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from coldstart.adapters.http_source import HttpSource
 from coldstart.core.cache.content import Described, Listing, Span
@@ -20,17 +22,31 @@ Holders = Callable[[str], Iterable[str]]
 """Addresses (``http://HOST:PORT``) of the peers that have a digest, in the order in which to ask them."""
 
 
+def _nobody(address: str) -> None:
+    """Nobody wants to hear of a peer that was of no use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """Whom to ask, and how. `lost` hears the address of a peer that was of no use."""
+
+    holders: Holders
+    token: str
+    tls: ssl.SSLContext | None = None
+    lost: Callable[[str], None] = _nobody
+
+
 class PeerSource:
     """An origin, with peers before it. For one fetch."""
 
-    def __init__(self, origin: Source, holders: Holders, token: str, policy: FetchPolicy, clock: Clock) -> None:
+    def __init__(self, origin: Source, peers: Peers, policy: FetchPolicy, clock: Clock) -> None:
         self.origin = origin
-        self._holders = holders
-        self._token = token
+        self._peers = peers
         self._policy = policy
         self._clock = clock
         self._lock = threading.Lock()
-        self._plans = 0
+        self._used = False
+        self._again = False
         self._links: dict[str, list[_Link]] = {}
         self.given = 0
         """Bytes that came from peers."""
@@ -44,14 +60,17 @@ class PeerSource:
         return self.origin.fixed()
 
     def describe(self) -> Listing:
-        """As the origin. A second plan was made because something was wrong: it is made without peers."""
+        """As the origin. A plan that is made again once it was read from is made because something was wrong: it is
+        made without peers."""
         with self._lock:
-            self._plans += 1
+            self._again = self._used
             self._links.clear()
         return self.origin.describe()
 
     def connect(self) -> Channel:
         """For one thread."""
+        with self._lock:
+            self._used = True
         return _PeerChannel(self, self.origin.connect())
 
     def links(self, of: Described) -> tuple[_Link, ...]:
@@ -60,22 +79,26 @@ class PeerSource:
         if digest is None:
             return ()
         with self._lock:
-            if self._plans > 1:
+            if self._again:
                 return ()
             if digest not in self._links:
-                self._links[digest] = [self._link(address, of, digest) for address in self._holders(digest)]
+                self._links[digest] = [self._link(address, of, digest) for address in self._peers.holders(digest)]
             return tuple(self._links[digest])
 
     def _link(self, address: str, of: Described, digest: str) -> _Link:
         url = f"{address}/blobs/{digest.replace(':', '/')}"
-        return _Link(HttpSource(url, {"Authorization": f"Bearer {self._token}"}, self._policy, self._clock), of)
+        headers = {"Authorization": f"Bearer {self._peers.token}"}
+        return _Link(address, HttpSource(url, headers, self._policy, self._clock, self._peers.tls), of)
 
     def drop(self, of: Described, link: _Link) -> None:
         """This peer is not asked for this file again."""
         with self._lock:
             links = self._links.get(of.digest or "", [])
-            if link in links:
+            there = link in links
+            if there:
                 links.remove(link)
+        if there:
+            self._peers.lost(link.address)
 
     def came(self, count: int) -> None:
         """Bytes from a peer."""
@@ -86,7 +109,8 @@ class PeerSource:
 class _Link:
     """A file at a peer, asked once what it is."""
 
-    def __init__(self, source: HttpSource, of: Described) -> None:
+    def __init__(self, address: str, source: HttpSource, of: Described) -> None:
+        self.address = address
         self.source = source
         self._bytes = of.bytes
         self._lock = threading.Lock()

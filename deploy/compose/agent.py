@@ -10,6 +10,7 @@ from pathlib import Path
 
 from coldstart.core.cache.policy import RoomPolicy
 from deploy.api.ports import Reading
+from deploy.compose.cache_peers import cache_peer_settings
 from deploy.compose.part import readings
 from deploy.compose.weights import LocalWeights
 from deploy.local.agent import AgentSettings
@@ -80,8 +81,11 @@ class AgentPart:
 
 
 def node_settings(settings: Settings) -> NodeSettings:
-    """The agent's part of the settings."""
+    """The agent's part of the settings. Raises SettingsRefused for files of peers that cannot be read."""
     capacity = settings.cache_capacity
     room = RoomPolicy(capacity=None if capacity is None else Bytes(capacity))
     agent = AgentSettings(room=room, prewarm_rate=settings.cache_prewarm_rate)
-    return NodeSettings(node=settings.node_name, agent=agent, scrub_rate=float(settings.cache_scrub_rate))
+    return NodeSettings(
+        node=settings.node_name, agent=agent, scrub_rate=float(settings.cache_scrub_rate),
+        peers=cache_peer_settings(settings),
+    )  # fmt: skip

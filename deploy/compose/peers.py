@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 
 from deploy.settings.settings import SettingProblem, Settings, SettingsRefused, unreadable
 from runtime.desk.peers import PeerSettings
@@ -12,7 +13,9 @@ def peer_settings(settings: Settings) -> PeerSettings | None:
     """None: this gateway is the only one. Raises SettingsRefused for files that do not hold what they should."""
     if not settings.peer_address:
         return None
-    server, client = _tls(settings)
+    server, client = tls_contexts(
+        settings.peer_tls_ca, settings.peer_tls_cert, settings.peer_tls_key, "peer_tls_cert"
+    )  # fmt: skip
     return PeerSettings(
         host=settings.peer_host,
         port=settings.peer_port,
@@ -37,18 +40,21 @@ def _secret(settings: Settings) -> bytes:
     return secret
 
 
-def _tls(settings: Settings) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
-    """For calls taken and made. Who has a certificate of the authority is a gateway, whatever its address."""
-    if settings.peer_tls_ca is None or settings.peer_tls_cert is None:
+def tls_contexts(
+    ca: Path | None, cert: Path | None, key: Path | None, setting: str
+) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:  # fmt: skip
+    """For calls taken and made. Who has a certificate of the authority is one of us, whatever its address. Raises
+    SettingsRefused, naming `setting`."""
+    if ca is None or cert is None:
         return None, None
     made: list[ssl.SSLContext] = []
     for side in (ssl.Purpose.CLIENT_AUTH, ssl.Purpose.SERVER_AUTH):
         try:
-            context = ssl.create_default_context(side, cafile=settings.peer_tls_ca)
+            context = ssl.create_default_context(side, cafile=ca)
             context.check_hostname = False
             context.verify_mode = ssl.CERT_REQUIRED
-            context.load_cert_chain(settings.peer_tls_cert, settings.peer_tls_key)
+            context.load_cert_chain(cert, key)
         except (OSError, ssl.SSLError) as error:
-            raise SettingsRefused([unreadable("peer_tls_cert", settings.peer_tls_cert, error)]) from error
+            raise SettingsRefused([unreadable(setting, cert, error)]) from error
         made.append(context)
     return made[0], made[1]

@@ -86,6 +86,14 @@ class Told(Protocol):
         """They are not."""
 
 
+class Elsewhere(Protocol):
+    """Agents of other nodes."""
+
+    def first(self, digest: str | None, source: Source, flight: Flight) -> Source:
+        """What to read instead of the source: other nodes first. Waits where one of them fetches the same already;
+        blocks, in the flight's thread. Yielded: the flight was told to end."""
+
+
 class _Silent:
     def began(self, wanted: Wanted, source: str, why: Why) -> None:
         """Nobody hears it."""
@@ -112,6 +120,8 @@ class Agent:
         self.told: Told = _Silent()
         self.elsewhere: OtherAgent | None = None
         """Who is asked while another process writes to the folder."""
+        self.nodes: Elsewhere | None = None
+        """Other nodes; None: none are known."""
         self.speeds = Bandwidths()
         self._clock = clock
         self._flights: dict[Wanted, Flight] = {}
@@ -290,7 +300,8 @@ class Agent:
         with flight.alone, self._turns:
             flight.began = True
             flight.told(lambda: self.told.began(wanted, source.shown(), flight.why))
-            return self.cache.fetch(wanted, source, flight.pace)
+            read = source if self.nodes is None else self.nodes.first(wanted.digest, source, flight)
+            return self.cache.fetch(wanted, read, flight.pace)
 
     def _settle(self, wanted: Wanted) -> None:
         try:

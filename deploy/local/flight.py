@@ -66,6 +66,11 @@ class Pace(Progress):
         self._ended = True
         self._changed.set()
 
+    @property
+    def ended(self) -> bool:
+        """Whether it was told to stop."""
+        return self._ended
+
     def seen(self) -> Transferred:
         """As it stands."""
         with self._lock:

@@ -13,7 +13,9 @@ from coldstart.cache import holding, inventory
 from coldstart.cache.wanting import Wanted
 from coldstart.core.prewarm import PrewarmPolicy
 from deploy.local.agent import Agent, AgentSettings, InFlight
+from deploy.local.agent_peers import AgentPeers, PeerSettings
 from deploy.local.agent_prewarm import Prewarmer
+from deploy.local.agent_serving import PeerPort
 from deploy.local.agent_telling import Teller
 from deploy.local.agent_tending import Tender
 from deploy.local.agent_view import AgentView
@@ -35,12 +37,13 @@ ASKED_FOR: Final = Seconds(3600.0)
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """`scrub_rate`: bytes a second that are read anew; 0: none."""
+    """`scrub_rate`: bytes a second that are read anew; 0: none. `peers` None: no other node is asked or served."""
 
     node: str
     agent: AgentSettings = field(default_factory=AgentSettings)
     prewarm: PrewarmPolicy = field(default_factory=PrewarmPolicy)
     scrub_rate: float = 20e6
+    peers: PeerSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ class AgentStats:
     scrubbed_bytes: int = 0
     quarantined: int = 0
     dropped_news: int = 0
+    from_peers_bytes: int = 0
+    waits_for_peers: int = 0
 
 
 class NodeAgent:
@@ -72,11 +77,21 @@ class NodeAgent:
         self.tender = Tender(self.agent, clock, settings.scrub_rate, self._damaged)
         self.agent.told = self.teller
         self.teller.after.append(self._ended)
+        self._peers: AgentPeers | None = None
+        self._port: PeerPort | None = None
+        if settings.peers is not None:
+            self._peers = AgentPeers(settings.node, settings.peers, settings.agent.fetching, log, clock)
+            self._port = PeerPort(self.agent.layout, settings.peers)
+            self.agent.nodes = self._peers
         self._tasks: list[asyncio.Task[None]] = []
         self._opening: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin everything. Becoming the folder's writer may take as long as another process writes to it."""
+        """Begin everything. Becoming the folder's writer may take as long as another process writes to it. Raises
+        OSError when other nodes cannot be served at the address that was given."""
+        if self._port is not None and self._peers is not None:
+            self.teller.peer = await self._port.start()
+            self._run("peers", self._peers.run())
         self._opening = asyncio.create_task(self._open(), name="agent-open")
         states = Follower(self._event_log, self._clock, STATES, Start("newest_per_key"), self._take)
         news = Follower(self._event_log, self._clock, (Topic.REQUESTS,), Start("end"), self._take)
@@ -109,6 +124,8 @@ class NodeAgent:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks.clear()
+        if self._port is not None:
+            await self._port.stop()
         await self.agent.close()
 
     def _take(self, batch: Batch) -> None:
@@ -191,5 +208,6 @@ class NodeAgent:
         return AgentStats(
             fetches=teller.fetches, fetch_failures=teller.failures, fetched_bytes=teller.fetched_bytes,
             evictions=teller.evictions, scrubbed_bytes=tender.scrubbed_bytes, quarantined=tender.quarantined,
-            dropped_news=teller.dropped,
+            dropped_news=teller.dropped, from_peers_bytes=0 if self._peers is None else self._peers.given,
+            waits_for_peers=0 if self._peers is None else self._peers.waited,
         )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Final, Self
 from pydantic import field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-_HOST_PORT: Final = re.compile(r"(?:[^\s:]+|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})")
+HOST_PORT: Final = re.compile(r"(?:[^\s:]+|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})")
 
 
 class PeerFields(BaseSettings):
@@ -34,7 +34,7 @@ class PeerFields(BaseSettings):
     @field_validator("peer_address", "peer_listen")
     @classmethod
     def _host_and_port(cls, text: str) -> str:
-        found = _HOST_PORT.fullmatch(text)
+        found = HOST_PORT.fullmatch(text)
         if text and (found is None or int(found[1]) > 65535):
             raise ValueError("it is no HOST:PORT; write such as 10.0.0.1:8082 or [::1]:8082")
         return text

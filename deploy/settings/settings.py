@@ -18,6 +18,7 @@ from typing import Annotated, Final, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from deploy.settings.cache_peers import CachePeerFields
 from deploy.settings.events_url import EventsUrl, KafkaEvents, SqliteEvents, parse_events_url
 from deploy.settings.kafka import KafkaFields
 from deploy.settings.kubernetes import KubernetesFields
@@ -58,7 +59,7 @@ def default_data_dir() -> Path:
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "share") / "relume"
 
 
-class Settings(WeightFields, PeerFields, PrometheusFields, KubernetesFields, KafkaFields):
+class Settings(WeightFields, CachePeerFields, PeerFields, PrometheusFields, KubernetesFields, KafkaFields):
     """All settings of a relume process."""
 
     model_config = SettingsConfigDict(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from coldstart.adapters.http_source import HttpSource
 from coldstart.adapters.peer_server import PeerServer
-from coldstart.adapters.peer_source import PeerSource
+from coldstart.adapters.peer_source import Peers, PeerSource
 from coldstart.cache.layout import Layout
 from coldstart.cache.wanting import Got, Progress, Wanted
 from coldstart.cache.weights import WeightCache
@@ -88,7 +88,7 @@ def peer(tmp_path: Path, origin: Origin) -> Iterator[tuple[str, Layout]]:
 
 def fetched(folder: Path, origin: Origin, *peers: str, token: str = TOKEN) -> tuple[Got, PeerSource]:
     before = HttpSource(origin.url, {}, QUICK, SystemClock())
-    source = PeerSource(before, lambda _: peers, token, QUICK, SystemClock())
+    source = PeerSource(before, Peers(lambda _: peers, token), QUICK, SystemClock())
     got = cache(folder).fetch(Wanted(origin.url), source, Progress())
     got.use.end()
     return got, source

@@ -82,11 +82,12 @@ EVERY = {
     "cluster": "kubernetes", "kube_context": "prod", "kube_namespace": "models", "kube_weights_claim": "w",
     "kube_enrolled": "leaderworkersets.leaderworkerset.x-k8s.io",
     "cache_capacity": "1Gi", "cache_prewarm_rate": "1Mi", "cache_scrub_rate": "1Mi", "prometheus": "http://p:9090",
-    "sleep_memory": "1Gi",
+    "sleep_memory": "1Gi", "cache_peer_address": "10.0.0.1:8083", "cache_peer_listen": "0.0.0.0:8083",
 }  # fmt: skip
 FILES = (
     "gateway_tls_cert", "gateway_tls_key", "admin_tls_cert", "admin_tls_key", "admin_token_file", "admin_client_ca",
     "kafka_tls_ca", "kafka_tls_cert", "kafka_tls_key", "kafka_password_file", "kafka_clusters",
+    "cache_peer_token_file", "cache_peer_tls_ca", "cache_peer_tls_cert", "cache_peer_tls_key",
     "kubeconfig", "prometheus_servers", "peer_secret_file", "peer_tls_ca", "peer_tls_cert", "peer_tls_key",
 )  # fmt: skip
 
@@ -136,6 +137,13 @@ def test_a_token_for_kafka(file: str) -> None:
         ({"admin_token_file": "/none.pem"}, "there is no file /none.pem"),
         ({"admin_host": "0.0.0.0"}, "can be reached from outside, and whoever can apply a model can run commands"),
         ({"admin_host": "example.org"}, "give admin_token_file or admin_client_ca, or bind it to 127.0.0.1"),
+        ({"cache_peer_address": "nowhere"}, "is 'nowhere': it is no HOST:PORT; write such as 10.0.0.1:8083"),
+        ({"cache_peer_address": "10.0.0.1:8083"}, "are not for all; give cache_peer_token_file, the same on all nodes"),
+        ({"cache_peer_listen": "0.0.0.0:1"}, "an agent without cache_peer_address asks no other node; give it too"),
+        (
+            {"cache_peer_address": "h:1", "cache_peer_token_file": __file__, "cache_peer_tls_key": __file__},
+            "cache_peer_tls_key belong together; give all three",
+        ),
         ({"peer_address": "nowhere"}, "is 'nowhere': it is no HOST:PORT; write such as 10.0.0.1:8082"),
         ({"peer_listen": "0.0.0.0:70000"}, "peer_listen (--peer-listen or RELUME_PEER_LISTEN) is '0.0.0.0:70000'"),
         ({"inference_reply_topics": "answers, a b"}, "'a b' is no name of a topic; write letters, digits"),
