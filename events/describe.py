@@ -29,7 +29,10 @@ PAGES: Final = "https://relume.dev/reference/events"
 FOLDER: Final = Path(__file__).resolve().parent.parent / "docs" / "reference"
 
 _ABOUT: Final[dict[Topic, tuple[str, tuple[str, ...]]]] = {
-    Topic.MODELS: ("What users declared.", ("model/NAME", "training/NAME")),
+    Topic.MODELS: (
+        "What users declared, and what they say of cards.",
+        ("model/NAME", "training/NAME", "pool/NAME", "node/NAME/card/ID"),
+    ),
     Topic.DECISIONS: (
         "What the autoscaler wishes, and who owns which partition.",
         ("model/NAME", "ownership/PARTITION"),

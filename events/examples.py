@@ -36,6 +36,7 @@ from events.types.letters import EventRejected
 from events.types.metrics import BacklogMeasured, LagMeasured, QueryMeasured, ReplicaMetrics, SignalMeasured
 from events.types.models import ModelDeclared, Override
 from events.types.phases import ColdStartFinished, ReplicaDrained, ReplicaPhaseChanged, ReplicaSuspected
+from events.types.pools import CardMarked, PoolDeclared
 from events.types.reclaims import ReclaimChanged, ReclaimLedger, ReclaimStep, ReclaimVerdict
 from events.types.replicas import Card, CardsObserved, Phase, PhaseSpan, ReplicasObserved, ReplicaState, ReplicaStatus
 from events.types.requests import ActivationRequested, Levels, RequestArrived, RequestFinished, RequestWindow
@@ -270,6 +271,8 @@ EXAMPLES: Final[tuple[Any, ...]] = (
             gpus=1.0, lost={"save": 6.5, "stop": 0.4}, stages={"plan": 0.01, "ack": 0.2, "save": 8.8}, steps_lost=0
         ),
     ),
+    PoolDeclared(pool="default", uid=_UID, revision=2, generation=3, spec={"reclaim": {"budgetPerHour": 30}}),
+    CardMarked(node="node-1", card="gpu-0", cordoned=True, at=AT, reason="ECC errors"),
     TrainingAccounted(
         job="tune",
         uid=_UID,

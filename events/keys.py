@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from events.names import model_key, node_key, reclaim_key, replica_subject, training_key
+from events.names import model_key, node_key, pool_key, reclaim_key, replica_subject, training_key
 from events.types.caches import CacheObserved, WeightsEvicted, WeightsFailed, WeightsFetched, WeightsFetchStarted
 from events.types.decisions import OwnershipTaken
 from events.types.gateways import GatewayBeat
@@ -16,6 +16,7 @@ from events.types.inference import (
     model_of,
 )
 from events.types.letters import EventRejected
+from events.types.pools import CardMarked, PoolDeclared
 from events.types.reclaims import ReclaimChanged
 from events.types.replicas import CardsObserved
 
@@ -30,13 +31,21 @@ def default_key(data: object) -> str | None:
             | WeightsEvicted()
         ):  # fmt: skip
             return node_key(data.node)
+    return _named_key(data) or _model_key(data) or _training_key(data)
+
+
+def _named_key(data: object) -> str | None:
+    """Of what is about a partition, a pool, a card, a topic."""
+    match data:
         case OwnershipTaken():
             return f"ownership/{data.partition}"
-        case LeadershipTaken():
-            return f"pool/{data.pool}"
+        case LeadershipTaken() | PoolDeclared():
+            return pool_key(data.pool)
+        case CardMarked():
+            return f"{node_key(data.node)}/card/{data.card}"
         case EventRejected():
             return f"topic/{data.topic}"
-    return _model_key(data) or _training_key(data)
+    return None
 
 
 def _model_key(data: object) -> str | None:

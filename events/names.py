@@ -75,6 +75,11 @@ def is_dns_label(text: str) -> bool:
     return _DNS_LABEL.fullmatch(text) is not None
 
 
+def pool_key(pool: str) -> str:
+    """The key of a pool's states, ``pool/NAME``."""
+    return f"pool/{pool}"
+
+
 def model_key(model: str) -> str:
     """The key of a model's states, ``model/NAME``; also the start of its subjects."""
     return f"model/{model}"

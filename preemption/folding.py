@@ -17,14 +17,17 @@ from events.types.decisions import OwnershipTaken, WishDecided
 from events.types.grants import GrantDecided, LeadershipTaken
 from events.types.metrics import ReplicaMetrics
 from events.types.models import ModelDeclared
+from events.types.pools import CardMarked, PoolDeclared
 from events.types.reclaims import ReclaimChanged
 from events.types.replicas import CardsObserved, ReplicasObserved
 from events.types.training import TrainingDeclared, TrainingGranted, TrainingObserved
 from preemption.core.allocator import Pool
 from preemption.core.lending.seat import Job
 from preemption.core.reclaim.accounts import Accounts
+from preemption.core.reclaim.words import Words
 from preemption.core.view import AllocatorPolicy, Wish
 from preemption.declared import read_declaration
+from preemption.declared_pool import read_pool
 from preemption.declared_training import read_training
 
 logger = logging.getLogger(__name__)
@@ -77,6 +80,7 @@ class PoolFold:
         """Whether we lead and know all that stood when we began to: from then on our own stands."""
         self.accounts = Accounts()
         """What training jobs did with the cards that they held."""
+        self._words = Words()
         self._pool = pool
         self._settings = settings
         self._owners = Owners()
@@ -112,7 +116,7 @@ class PoolFold:
             case TrainingDeclared():
                 self._declared_job(record, data)
             case TrainingObserved():
-                self._pool.lender.set_observed(data)
+                self._pool.lender.set_observed(self._words.seen(data))
                 self.accounts.see(data, record.appended_at)
             case _:
                 self._fold_writers(record)
@@ -136,9 +140,11 @@ class PoolFold:
                 self._fold_leaders(record)
 
     def _fold_leaders(self, record: Record) -> None:
-        """Whose words count."""
+        """What people say, and whose words count."""
         data = record.envelope.data
         match data:
+            case PoolDeclared() | CardMarked():
+                self._told_by_people(data)
             case OwnershipTaken():
                 self._owners.admits(record)
             case LeadershipTaken():
@@ -161,6 +167,19 @@ class PoolFold:
         """Whether it was written after we had read what stood when we began to lead."""
         place = record.position
         return place.offset > self._read_to.get((place.topic, place.partition), -1)
+
+    def _told_by_people(self, data: PoolDeclared | CardMarked) -> None:
+        """Settings of the pool, and words about cards."""
+        if isinstance(data, CardMarked):
+            self._pool.set_cordoned(data.node, data.card, cordoned=data.cordoned)
+            for seen in self._words.say(data):
+                self._pool.lender.set_observed(seen)
+        elif data.pool == self._settings.pool:
+            try:
+                self._pool.set_policy(read_pool(data))
+            except ValueError as error:
+                self.stats.unreadable += 1
+                logger.warning("a declaration is left aside: %s", error)
 
     def _accounted(self, record: Record, event: TrainingAccounted) -> None:
         """Another leader's account stands until we lead; what a deposed one writes later is said over."""

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from events.types.models import ModelDeclared
+from events.types.pools import PoolDeclared
 from events.types.training import TrainingDeclared
 
-D = TypeVar("D", ModelDeclared, TrainingDeclared)
+D = TypeVar("D", ModelDeclared, TrainingDeclared, PoolDeclared)
 
 
 @dataclass(slots=True)

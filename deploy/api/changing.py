@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic
 
 from deploy.api.board import Board, metadata_of
 from deploy.api.book import Book, D
+from deploy.api.pool_board import PoolBoard, pool_metadata
 from deploy.api.shapes import Action, Applied, Metadata
 from deploy.api.training_board import TrainingBoard, training_metadata
 from deploy.api.writing import AnyChange, Change
 from deploy.spec.declare import alias_problems, aliases_of, declare
+from deploy.spec.declare_pool import declare_pool
 from deploy.spec.declare_training import declare_training
 from deploy.spec.kinds import Document
 from deploy.spec.model import Model
+from deploy.spec.pool import GpuPool
 from deploy.spec.problem import SpecProblem
 from events.types.models import ModelDeclared
+from events.types.pools import PoolDeclared
 from events.types.training import TrainingDeclared
 
 
 @dataclass(frozen=True, slots=True)
 class Boards:
-    """What is declared: models, and training jobs."""
+    """What is declared: models, training jobs, pools."""
 
     models: Board
     training: TrainingBoard
+    pools: PoolBoard = field(default_factory=PoolBoard)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +85,12 @@ class Registers:
 
     models: Register[ModelDeclared]
     training: Register[TrainingDeclared]
+    pools: Register[PoolDeclared]
 
-    def of(self, document: Document) -> Register[ModelDeclared] | Register[TrainingDeclared]:
+    def of(self, document: Document) -> Register[ModelDeclared] | Register[TrainingDeclared] | Register[PoolDeclared]:
         """The register of a document."""
+        if isinstance(document, GpuPool):
+            return self.pools
         return self.models if isinstance(document, Model) else self.training
 
 
@@ -94,6 +102,7 @@ def registers(boards: Boards) -> Registers:
             "TrainingJob", "training job", "training", boards.training.book, boards.training.names, declare_training,
             training_metadata,
         ),
+        Register("GpuPool", "pool", "pools", boards.pools.book, boards.pools.names, declare_pool, pool_metadata),
     )  # fmt: skip
 
 

@@ -17,11 +17,13 @@ from typing import Any, TypeVar
 from deploy.api.board import metadata_of
 from deploy.api.book import D
 from deploy.api.changing import Boards, Planned, Register, Words, registers
+from deploy.api.pool_board import pool_metadata
 from deploy.api.problem import ProblemError, refuse, unknown
 from deploy.api.shapes import Action, ApplyResult, FieldProblem, Metadata
 from deploy.api.training_board import training_metadata
 from deploy.api.writing import DeclarationWriter
 from deploy.spec.declare import delete, override
+from deploy.spec.declare_pool import delete_pool
 from deploy.spec.declare_training import cancel, delete_training, pause
 from deploy.spec.kinds import Document
 from deploy.spec.load import load_bytes
@@ -78,6 +80,10 @@ class Declarations:
     async def delete_training(self, name: str) -> Metadata:
         """Declare a training job no longer."""
         return training_metadata(await self._alone(self._change_one(self._registers.training, name, delete_training)))
+
+    async def delete_pool(self, name: str) -> Metadata:
+        """Declare a pool no longer: the defaults hold again."""
+        return pool_metadata(await self._alone(self._change_one(self._registers.pools, name, delete_pool)))
 
     async def cancel(self, name: str) -> None:
         """End a training job for good."""

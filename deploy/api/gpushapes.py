@@ -31,6 +31,8 @@ class GpuCard(Shape):
     """What it is worth in A100s."""
     free: float
     """Part of the card that nobody holds."""
+    cordoned: str | None
+    """Why nothing new is placed on it, in a person's words; null: it may be used."""
     holders: list[GpuHolder]
 
 
@@ -85,6 +87,8 @@ class PlannedModel(Shape):
     """What would become of one model if it were applied and wished for `replicas` more."""
 
     model: str
+    order: int
+    """Its place among all documents of the question, from 0."""
     replicas: int
     outcome: str
     """fits, waits_for_yielding, waits_for_coming, reclaims or infeasible."""
@@ -101,7 +105,66 @@ class PlannedModel(Shape):
     """What is lacking, where it does not fit."""
 
 
+class PlannedJob(Shape):
+    """What would become of a training job if it were applied."""
+
+    job: str
+    order: int
+    """Its place among all documents of the question, from 0."""
+    starts: str
+    """now, when_others_have_yielded, when_others_have_gone, when_models_have_theirs, when_there_is_room or never."""
+    members: int
+    started_members: int
+    """With how many it would be started; 0: not yet."""
+    places: list[PlannedPlace]
+    room: int
+    """How many such members training has room for now."""
+    fragmentation_before: float
+    fragmentation_after: float | None
+    """Null where it would not be started."""
+    victims: list[PlannedVictim]
+    """Jobs of lower priority that would have to yield. Models never yield to training."""
+    verdicts: list[PlannedVerdict]
+    message: str
+    """What it would wait for."""
+
+
 class PlannedModels(Shape):
-    """One entry a document, in the order of the file. Each is asked for by itself: they do not see each other."""
+    """One entry a document, in their order, by kind. Each sees what those before it would take."""
 
     items: list[PlannedModel]
+    jobs: list[PlannedJob]
+
+
+class GpuMove(Shape):
+    """One move: a replica, or a training job (``training/JOB``), from where it is to a place that is free."""
+
+    name: str
+    source: PlannedPlace
+    target: PlannedPlace
+    gained_gpus: float
+    """Cards that become of use by it."""
+    price: float
+    """What it costs, in A100-seconds of work."""
+    how: str
+
+
+class MadeRoom(Shape):
+    """How many pieces of work of one kind have room."""
+
+    needs: str
+    before: int
+    after: int
+
+
+class GpuMoves(Shape):
+    """Moves against fragmentation, in the order in which they would have to be made. Nothing is moved."""
+
+    fragmentation_before: float
+    fragmentation_after: float
+    """Shares of all GPUs that are free and of no use to the typical work here."""
+    moves: list[GpuMove]
+    makes_room_for: list[MadeRoom]
+    """For what usually comes, the most frequent first."""
+    message: str
+    """Why there is no move; empty where there is one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from deploy.api import gpushapes, shapes
+from deploy.api.pool_routes import POOL_ROUTES
 from deploy.api.route import (
     BAD,
     CLOUDEVENT,
@@ -61,7 +62,7 @@ ROUTES: Final = (
         (Answer(200, "OpenAPI 3.1.", content_type=JSON),),
     ),
     Route(
-        "POST", "/v1alpha1/apply", "apply", "Declare models and training jobs: all documents or none.",
+        "POST", "/v1alpha1/apply", "apply", "Declare models, training jobs and pools: all documents or none.",
         (Answer(200, "What became of each document.", shapes.ApplyResult), BAD, REFUSED,
          Answer(409, "An alias belongs to another model.", shapes.Problem),
          Answer(413, "The body is too large.", shapes.Problem), UNAVAILABLE),
@@ -147,7 +148,11 @@ ROUTES: Final = (
         (Answer(200, "The inventory.", gpushapes.GpuInventory), BAD),
     ),
     Route(
-        "POST", "/v1alpha1/plan", "plan_models", "What would become of models if they were applied. Nothing is done.",
+        "GET", "/v1alpha1/gpus/moves", "gpu_moves", "Moves that would make free cards of use again. Nothing is moved.",
+        (Answer(200, "The plan.", gpushapes.GpuMoves), BAD),
+    ),
+    Route(
+        "POST", "/v1alpha1/plan", "plan_models", "What would become of models and jobs if applied. Nothing is done.",
         (Answer(200, "One answer a document.", gpushapes.PlannedModels), BAD, REFUSED,
          Answer(413, "The body is too large.", shapes.Problem)),
         parameters=(
@@ -162,5 +167,6 @@ ROUTES: Final = (
         (Answer(200, "The load.", shapes.Top),),
     ),
     *TRAINING_ROUTES,
+    *POOL_ROUTES,
 )  # fmt: skip
 """Every operation of the admin API."""

@@ -23,6 +23,8 @@ from deploy.api.lag import LoopLag
 from deploy.api.logs import Logs, NoTrainingLogs
 from deploy.api.metrics import Exposition
 from deploy.api.models import Decisions, Models, Replicas
+from deploy.api.pool_board import PoolBoard
+from deploy.api.pools import Cards, Pools
 from deploy.api.ports import Explainer, Readiness, Readings, ReplicaLogs, Traffic, TrainingLogs
 from deploy.api.process import Process
 from deploy.api.routes import ROUTES
@@ -83,9 +85,12 @@ class AdminServer:
         self._caches = Caches()
         self.board = Board(objectives=self.tallies.objectives)
         self.training = TrainingBoard()
+        self.pools = PoolBoard()
         self.training_tallies = TrainingTallies()
         writer = EventWriter(f"relume/admin/{uuid.uuid4().hex[:12]}", parts.clock)  # there may be several
-        self.declarations = Declarations(parts.log, Boards(self.board, self.training), writer, self._caught_up)
+        self._boards = Boards(self.board, self.training, self.pools)
+        self._writer = writer
+        self.declarations = Declarations(parts.log, self._boards, writer, self._caught_up)
         self._streams = Streams(settings)
         self._exposition = Exposition(self.board, self.tallies, parts.traffic, parts.clock)
         self._exposition.add_families(TrainingFamilies(self.training, self.training_tallies, parts.clock).families)
@@ -158,15 +163,17 @@ class AdminServer:
         groups = (
             Models(self.board, self._declarer(), parts.traffic, parts.clock),
             Replicas(self.board),
-            Gpus(self.board, self.training, parts.clock),
+            Gpus(self._boards, parts.clock),
             Decisions(parts.log, self.board, parts.explainer, parts.clock),
             Events(parts.log, parts.clock, self._streams),
             Weights(self._caches, parts.weights, self.board),
             ColdStarts(parts.log, self.board),
-            Logs(parts.logs, parts.training_logs, Boards(self.board, self.training), self._streams),
+            Logs(parts.logs, parts.training_logs, self._boards, self._streams),
             Training(self.training, self.declarations, parts.clock),
             Reclaims(self.training, parts.clock),
-            Process(Boards(self.board, self.training), parts.traffic, parts.clock, self._exposition, self),
+            Pools((self.pools, self.training), self.declarations, parts.clock),
+            Cards((self.board, self.pools), parts.log, self._writer, parts.clock),
+            Process(self._boards, parts.traffic, parts.clock, self._exposition, self),
         )
         return {
             route.operation: next(
@@ -199,6 +206,7 @@ class AdminServer:
                 continue
             self.board.apply(record.envelope, record.position.offset)
             self.training.apply(record.envelope, record.position.offset)
+            self.pools.apply(record.envelope, record.position.offset)
             self._caches.apply(record.envelope)
             for tallies in (self.tallies, self.training_tallies):
                 (tallies.apply if self._caught_up.is_set() else tallies.seed)(record.envelope)

@@ -152,6 +152,10 @@ class TrainingBoard:
         """The newest grant of each job."""
         return {name: entry.granted for name, entry in self._jobs.items() if entry.granted}
 
+    def observations(self) -> Mapping[str, TrainingObserved]:
+        """What is seen of each job."""
+        return {name: entry.observed for name, entry in self._jobs.items() if entry.observed}
+
     def reclaims(self) -> Sequence[ReclaimChanged]:
         """Those that go on, then those that ended, the newest last."""
         return (*self._ended.values(), *self._open.values())

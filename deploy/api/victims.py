@@ -13,22 +13,22 @@ from deploy.api.training_facts import YIELDED_STATES
 from events.types.reclaims import ReclaimChanged
 from events.types.training import MemberGrant, RunState, TrainingDeclared, TrainingGranted
 from events.units import Instant, Seconds
-from preemption.core.gpus.cards import units
 from preemption.core.gpus.shapes import MILLI, Spot
-from preemption.core.lending.policy import LendingPolicy
+from preemption.core.reclaim.pool_policy import PoolPolicy
 from preemption.core.reclaim.prechecking import Pool, task_of
 from preemption.core.reclaim.values import Held, Job
 from preemption.core.training import TrainingPolicy
 from preemption.declared_training import read_training
 
 
-def victims_of(board: TrainingBoard, pool: Pool, now: Instant) -> tuple[Job, ...]:
+def victims_of(board: TrainingBoard, pool: Pool, policy: PoolPolicy, now: Instant) -> tuple[Job, ...]:
     """Every job that runs and whose declaration can be read, by name."""
-    found = (_job(board, pool, board.entry(name), now) for name in board.names())
+    found = (_job(board, (pool, policy), board.entry(name), now) for name in board.names())
     return tuple(job for job in found if job is not None)
 
 
-def _job(board: TrainingBoard, pool: Pool, entry: JobBoard | None, now: Instant) -> Job | None:
+def _job(board: TrainingBoard, how: tuple[Pool, PoolPolicy], entry: JobBoard | None, now: Instant) -> Job | None:
+    pool, settings = how
     if entry is None or entry.declared is None or entry.granted is None or entry.granted.uid != entry.declared.uid:
         return None
     declared, granted = entry.declared, entry.granted
@@ -38,9 +38,9 @@ def _job(board: TrainingBoard, pool: Pool, entry: JobBoard | None, now: Instant)
         return None
     seen = entry.observed if entry.observed and entry.observed.run == granted.run else None
     saved = seen.checkpoint if seen and seen.checkpoint and seen.checkpoint.verified else None
-    costs = LendingPolicy()
+    costs = settings.lending
     return Job(
-        name=declared.job, members=members, priority=policy.priority, worth=_worth(pool, granted.members),
+        name=declared.job, members=members, priority=policy.priority, worth=_worth(how, granted.members),
         started_at=now if seen is None or seen.started_at is None else Instant(seen.started_at),
         last_commit_at=None if saved is None else Instant(saved.at), restore=costs.restore,
         save=costs.save if saved is None or not saved.seconds else Seconds(saved.seconds),
@@ -88,12 +88,13 @@ def _held(pool: Pool, members: Sequence[MemberGrant]) -> tuple[Held, ...]:
     return tuple(held)
 
 
-def _worth(pool: Pool, members: Sequence[MemberGrant]) -> float:
+def _worth(how: tuple[Pool, PoolPolicy], members: Sequence[MemberGrant]) -> float:
     """What the cards are worth together, in A100s."""
+    pool, settings = how
     products = {(node.node, card.id): card.product for node in pool.nodes for card in node.cards}
     total = 0.0
     for member in members:
         share = task_of(member.resources).milli / MILLI
         places = ((member.placement.node, card) for card in member.placement.gpus)
-        total += sum(units(products.get(place, "")) * share for place in places)
+        total += sum(settings.worth(products.get(place, "")) * share for place in places)
     return total

@@ -20,6 +20,7 @@ from deploy.api.problem import refuse
 from events.log import EventLog, Position
 from events.payload import Unencodable
 from events.types.models import ModelDeclared
+from events.types.pools import PoolDeclared
 from events.types.training import TrainingDeclared
 from events.writer import EventWriter
 
@@ -64,7 +65,7 @@ class Change(Generic[D]):
         return Change(self.book, replace(anew, generation=generation), position.offset, self.redo)
 
 
-AnyChange = Change[ModelDeclared] | Change[TrainingDeclared]
+AnyChange = Change[ModelDeclared] | Change[TrainingDeclared] | Change[PoolDeclared]
 
 
 class DeclarationWriter:

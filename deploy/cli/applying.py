@@ -53,7 +53,7 @@ DURATION = _Duration()
 def apply(  # noqa: PLR0913 - one parameter an option
     connection: Connection, files: Sequence[str], output: str, timeout: float, *, dry_run: bool, wait: bool
 ) -> None:
-    """Declare models and training jobs: all documents of all files, or none."""
+    """Declare models, training jobs and pools: all documents of all files, or none."""
     result = declare(connection, files, dry_run=dry_run)
     if output == "json":
         show_json(result)
@@ -95,20 +95,24 @@ class _Deletable:
 
 _MODELS = _Deletable("models", "model", "its replicas drain", "model-not-found")
 _TRAINING = _Deletable("training", "training job", "what runs of it ends", "training-job-not-found")
-_DELETABLE: Final = {"model": _MODELS, "models": _MODELS, "training": _TRAINING}
+_POOLS = _Deletable("pools", "pool", "the defaults hold again", "pool-not-found")
+_DELETABLE: Final = {
+    "model": _MODELS, "models": _MODELS, "training": _TRAINING, "pool": _POOLS, "pools": _POOLS,
+}  # fmt: skip
 
 
 @command("delete", (
     "relume delete model llama",
     "relume delete model llama qwen --ignore-missing",
     "relume delete training tune",
+    "relume delete pool default",
 ))  # fmt: skip
-@click.argument("kind", type=Kind(list(_DELETABLE), "model"), metavar="model|training")
+@click.argument("kind", type=Kind(list(_DELETABLE), "model"), metavar="model|training|pool")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_listed)
 @click.option("--ignore-missing", is_flag=True, help="What is not declared is no error.")
 @talking
 def delete(connection: Connection, kind: str, names: Sequence[str], *, ignore_missing: bool) -> None:
-    """Declare models or training jobs no longer.
+    """Declare models, training jobs or pools no longer.
 
     Held requests of a model get 404; running ones finish; then its replicas stop. A training job is told to save, and
     ends; what it has saved stays where it is.
@@ -132,7 +136,7 @@ def delete_all(connection: Connection, kind: str, names: Sequence[str], *, ignor
 def applied(item: dict[str, Any], *, dry_run: bool) -> str:
     """What became of one document."""
     metadata = item["metadata"]
-    word = {"Model": "model", "TrainingJob": "training job"}.get(item["kind"], item["kind"])
+    word = {"Model": "model", "TrainingJob": "training job", "GpuPool": "pool"}.get(item["kind"], item["kind"])
     would = " (dry run)" if dry_run else ""
     revision = f", revision {metadata['revision']}" if item["action"] != "unchanged" else ""
     return f"{word} {metadata['name']} {item['action']}{revision}{would}"

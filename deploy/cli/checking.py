@@ -13,6 +13,7 @@ from deploy.cli.options import output
 from deploy.cli.output import say, show_json
 from deploy.spec.kinds import Document
 from deploy.spec.load import load_files
+from deploy.spec.pool import GpuPool
 from deploy.spec.problem import SpecProblem, shown
 from deploy.spec.training import TrainingJob
 
@@ -32,6 +33,7 @@ def validate(files: Sequence[str], output: str) -> int:
             "valid": not loaded.problems,
             "models": [model.metadata.name for model in loaded.models],
             "training": [job.metadata.name for job in loaded.documents if isinstance(job, TrainingJob)],
+            "pools": [pool.metadata.name for pool in loaded.documents if isinstance(pool, GpuPool)],
             "problems": [_plain(problem) for problem in loaded.problems],
         })  # fmt: skip
     elif loaded.problems:
@@ -48,12 +50,12 @@ def validate(files: Sequence[str], output: str) -> int:
     "# in an editor with yaml-language-server, as the first line of a file:",
     "# yaml-language-server: $schema=./model.schema.json",
 ))  # fmt: skip
-@click.argument("kind", type=click.Choice(["model", "training"]), default="model")
+@click.argument("kind", type=click.Choice(["model", "training", "pool"]), default="model")
 def schema(kind: str) -> None:
-    """Print the JSON Schema of a declaration, of a model or of a training job, for editors and other programs."""
-    from deploy.spec.schema import model_schema, training_schema  # noqa: PLC0415 - `validate` does not need it
+    """Print the JSON Schema of a declaration, of a model, a training job or a pool, for editors and other programs."""
+    from deploy.spec.schema import model_schema, pool_schema, training_schema  # noqa: PLC0415 - `validate` does not need it
 
-    show_json({"model": model_schema, "training": training_schema}[kind]())
+    show_json({"model": model_schema, "training": training_schema, "pool": pool_schema}[kind]())
 
 
 def read_files(files: Sequence[str]) -> tuple[Document, ...]:

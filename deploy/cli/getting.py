@@ -1,4 +1,4 @@
-"""`relume get`: lists of models, replicas, decisions, training jobs and reclaims."""
+"""`relume get`: lists of models, replicas, decisions, training jobs, reclaims and pools."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ WATCH_EVERY: Final = 1.0
 
 KINDS: Final = {
     "models": "models", "model": "models", "replicas": "replicas", "replica": "replicas", "decisions": "decisions",
-    "decision": "decisions", "training": "training", "reclaims": "reclaims", "reclaim": "reclaims",
+    "decision": "decisions", "training": "training", "reclaims": "reclaims", "reclaim": "reclaims", "pools": "pools",
+    "pool": "pools",
 }  # fmt: skip
 """What may be typed, and which table is meant."""
 
@@ -37,10 +38,11 @@ OF_A_MODEL: Final = frozenset({"replicas", "decisions", "reclaims"})
     "relume get training -o wide            # jobs, with steps and checkpoints",
     "relume get reclaims --model llama      # whose GPUs it was given, and what that cost",
     "relume get models -o json | jq '.items[] | {name: .metadata.name, state: .status.state}'",
+    "relume get pools -o wide               # how GPUs are lent, and how often training may still yield",
     "relume get models -l team=ads          # only those with this label",
     "relume get models -w                   # a line whenever something changed",
 ))  # fmt: skip
-@click.argument("kind", type=Kind(list(KINDS)), metavar="models|replicas|decisions|training|reclaims")
+@click.argument("kind", type=Kind(list(KINDS)), metavar="models|replicas|decisions|training|reclaims|pools")
 @click.argument("name", required=False, shell_complete=complete_listed)
 @click.option("--model", help="Only this model's replicas, decisions or reclaims.")
 @click.option("-l", "--selector", metavar="LABEL=VALUE,...", help="Only models or jobs with all of these labels.")
@@ -53,8 +55,8 @@ def get(  # noqa: PLR0913 - one parameter an option
 ) -> None:  # fmt: skip
     """List what there is.
 
-    JSON is {"items": [{"metadata", "spec", "status"}]}, also for one name. YAML of models and training jobs is what
-    `relume apply` takes.
+    JSON is {"items": [{"metadata", "spec", "status"}]}, also for one name. YAML of models, training jobs and pools
+    is what `relume apply` takes.
     """
     kind = KINDS[kind]
     if model and kind not in OF_A_MODEL:
@@ -90,7 +92,7 @@ def _labels(selector: str | None, kind: str) -> dict[str, str]:
     if not selector:
         return {}
     if not TABLES[kind].document:
-        raise click.UsageError("--selector goes with models and training")
+        raise click.UsageError("--selector goes with models, training and pools")
     pairs = [part.partition("=") for part in selector.split(",")]
     if any(not name or not equals for name, equals, _ in pairs):
         raise click.UsageError(f"--selector {selector!r} is not LABEL=VALUE,...; write for example -l team=ads")

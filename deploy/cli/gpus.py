@@ -1,4 +1,5 @@
-"""`relume gpus`: cards, holders, what is free, fragmentation; as a table and as a picture."""
+"""`relume gpus`: cards, holders, what is free, fragmentation; as a table and as a picture. What can be done to cards:
+`deploy.cli.gpus_doing`."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from deploy.cli.commands import command
+from deploy.cli.commands import Lazy, LazyGroup
 from deploy.cli.connection import Connection
 from deploy.cli.options import output, talking
 from deploy.cli.output import UNKNOWN, say, show_json, show_table
@@ -23,10 +24,15 @@ _OTHERS: Final = "#"
 _LETTERS: Final = string.ascii_uppercase + string.ascii_lowercase
 
 
-@command("gpus", (
+@click.group("gpus", cls=LazyGroup, invoke_without_command=True, lazy={
+    "defragment": Lazy("deploy.cli.gpus_doing:defragment", "Plan moves that make free GPUs of use again."),
+    "cordon": Lazy("deploy.cli.gpus_doing:cordon", "Place nothing new on a card."),
+    "uncordon": Lazy("deploy.cli.gpus_doing:uncordon", "Say that a card is empty and may be used."),
+}, examples=(
     "relume gpus",
     "relume gpus -o picture                 # one block a card, one letter a model",
     "relume gpus -o json | jq .fragmentation",
+    "relume gpus defragment",
 ))  # fmt: skip
 @output("table", "picture", "json")
 @talking
@@ -36,6 +42,8 @@ def gpus(connection: Connection, output: str) -> None:
     Fragmentation is the share of all GPUs that is free and that the typical replica here could not use: too small a
     part of a card, too few cards on one node, or cards without cores.
     """
+    if click.get_current_context().invoked_subcommand is not None:
+        return
     inventory = connection.get("/v1alpha1/gpus")
     if output == "json":
         show_json(inventory)
@@ -58,13 +66,17 @@ def _row(node: Mapping[str, Any], card: Mapping[str, Any]) -> list[str]:
     return [
         node["node"], card["id"], _kind(card),
         UNKNOWN if usable is None else format_quantity(usable), f"{card['units']:g}", f"{card['free']:g}",
-        ", ".join(_holder(holder) for holder in card["holders"]),
+        ", ".join([*(_holder(holder) for holder in card["holders"]), *_cordoned(card)]),
     ]  # fmt: skip
 
 
 def _kind(card: Mapping[str, Any]) -> str:
     product = card["product"] or ("virtual" if card["virtual"] else UNKNOWN)
     return f"{product} {card['profile']}" if card["profile"] else str(product)
+
+
+def _cordoned(card: Mapping[str, Any]) -> list[str]:
+    return [] if card.get("cordoned") is None else [f"cordoned: {card['cordoned']}"]
 
 
 def _holder(holder: Mapping[str, Any]) -> str:

@@ -103,12 +103,14 @@ complete_models = completing("models")
 complete_replicas = completing("replicas", "models")
 complete_training = completing("training")
 complete_reclaims = completing("reclaims")
+complete_pools = completing("pools")
 
 
 def complete_listed(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of the kind that was typed before."""
     kind = str(ctx.params.get("kind") or "replicas").rstrip("s")
-    by_kind = {"training": complete_training, "reclaim": complete_reclaims, "model": complete_models}
+    by_kind = {"training": complete_training, "reclaim": complete_reclaims, "model": complete_models,
+               "pool": complete_pools}  # fmt: skip
     return by_kind.get(kind, complete_replicas)(ctx, parameter, incomplete)
 
 

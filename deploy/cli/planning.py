@@ -36,9 +36,11 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "files",
     multiple=True,
     metavar="FILE",
-    help="Ask a running relume what would become of these models: file, folder, or - .",
+    help="Ask a running relume what would become of these models and training jobs: file, folder, or - .",
 )
-@click.option("--replicas", type=click.IntRange(1, 500), help="With -f: how many replicas more. [default: 1]")
+@click.option(
+    "--replicas", type=click.IntRange(1, 500), help="With -f: so many replicas more of each model. [default: 1]"
+)
 @click.option("--nodes", type=_FILE, metavar="NODES.csv", help="Nodes: sn,cpu_milli,memory_mib,gpu,model.")
 @click.option(
     "--pods", type=_FILE, metavar="PODS.csv", help="Pods: name,cpu_milli,memory_mib,num_gpu[,gpu_milli,gpu_spec,...]."
@@ -66,10 +68,11 @@ def plan(  # noqa: PLR0913 - one parameter an option
     placement: str | None, seed: int | None, arrivals: float | None, folder: Path | None, scale: float | None,
     output: str,
 ) -> int:  # fmt: skip
-    """Answer without doing: would a model fit, or how well would a cluster fill.
+    """Answer without doing: would a model or a training job fit, or how well would a cluster fill.
 
     With -f a running relume says of each model whether replicas of it fit, where, what that fragments, and who would
-    have to yield; nothing is declared. Exit code 1 when one does not fit.
+    have to yield; of each training job when and where it would be started. Each document sees what those before it
+    would take. Nothing is declared. Exit code 1 when one does not fit.
 
     With --nodes and --pods a cluster from files is filled, and no relume is asked. Each pod goes where the policy puts
     it and stays; one that fits nowhere fails for good. Without --seed each pod is submitted once, in the order of the
@@ -90,9 +93,9 @@ def plan(  # noqa: PLR0913 - one parameter an option
     cluster: dict[str, object] = {"--nodes": nodes, "--pods": pods, "--placement": placement, "--arrivals": arrivals}
     if files:
         _wrong_with("-f", {**cluster, "--seed": seed, "--generate": folder, "--scale": scale})
-        from deploy.cli.prechecking import ask_models  # noqa: PLC0415 - reading declarations takes pydantic
+        from deploy.cli.prechecking import ask_plan  # noqa: PLC0415 - reading declarations takes pydantic
 
-        return ask_models(connection, files, replicas or 1, output)
+        return ask_plan(connection, files, replicas or 1, output)
     _wrong_with("--nodes, --pods and --generate", {"--replicas": replicas})
     if folder is not None:
         _wrong_with("--generate", cluster)
@@ -101,7 +104,7 @@ def plan(  # noqa: PLR0913 - one parameter an option
     _wrong_with("--nodes and --pods", {"--scale": scale})
     if nodes is None or pods is None:
         raise click.UsageError(
-            "name models with -f FILE, or a cluster with --nodes NODES.csv and --pods PODS.csv; "
+            "name models or training jobs with -f FILE, or a cluster with --nodes NODES.csv and --pods PODS.csv; "
             "make one with --generate DIR"
         )
     if arrivals is not None and seed is None:

@@ -1,4 +1,4 @@
-"""`relume plan -f`: what would become of models in a running relume."""
+"""`relume plan -f`: what would become of models and training jobs in a running relume."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import click
 
 from deploy.cli.checking import read_files
 from deploy.cli.connection import Connection, Question
-from deploy.cli.output import number, say, show_json
-from deploy.spec.kinds import Document
-from deploy.spec.training import TrainingJob
+from deploy.cli.output import number, show_json
 
 _FITS: Final = frozenset({"fits", "reclaims"})
 
@@ -25,11 +23,20 @@ _WORDS: Final = {
 }
 
 
-def ask_models(connection: Connection, files: Sequence[str], replicas: int, output: str) -> int:
+_STARTS: Final = {
+    "now": "would be started now",
+    "when_others_have_yielded": "would be started once jobs of lower priority have yielded",
+    "when_others_have_gone": "would be started as soon as those who were told to yield have gone",
+    "when_models_have_theirs": "would wait: models that lack the same come first",
+    "when_there_is_room": "would wait until there is room",
+    "never": "would never be started",
+}
+
+
+def ask_plan(connection: Connection, files: Sequence[str], replicas: int, output: str) -> int:
     """Ask, show the answers, and say by the exit code whether all fit."""
     documents = [
-        model.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)
-        for model in _models(read_files(files))
+        one.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True) for one in read_files(files)
     ]
     body = "\n---\n".join(json.dumps(document) for document in documents)
     answer = connection.ask(
@@ -38,18 +45,11 @@ def ask_models(connection: Connection, files: Sequence[str], replicas: int, outp
     if output == "json":
         show_json(answer)
     else:
-        click.echo("\n\n".join(_in_words(item) for item in answer["items"]))
-    return 0 if all(item["outcome"] in _FITS for item in answer["items"]) else 1
-
-
-def _models(documents: Sequence[Document]) -> list[Document]:
-    """Those that a plan can be made for; what is left out is said. Without any model it is all: relume refuses them."""
-    jobs = [one for one in documents if isinstance(one, TrainingJob)]
-    if len(jobs) == len(documents):
-        return list(documents)
-    if jobs:
-        say(f"left out: {', '.join(f'training job {job.metadata.name}' for job in jobs)}; a plan is made for models")
-    return [one for one in documents if not isinstance(one, TrainingJob)]
+        told = [(item["order"], _in_words(item)) for item in answer["items"]]
+        told += [(item["order"], _job_in_words(item)) for item in answer["jobs"]]
+        click.echo("\n\n".join(words for _, words in sorted(told)))
+    fits = [item["outcome"] in _FITS for item in answer["items"]]
+    return 0 if all([*fits, *(item["startedMembers"] > 0 for item in answer["jobs"])]) else 1
 
 
 def _in_words(item: Mapping[str, Any]) -> str:
@@ -59,17 +59,35 @@ def _in_words(item: Mapping[str, Any]) -> str:
         lines.append(f"  {item['message']}")
     lines += [f"  on {_place(place)}" for place in item["places"]]
     lines.append(f"  room for {item['room']} in all; maxReplicas is {item['maxReplicas']}")
+    return "\n".join([*lines, *_effects(item)])
+
+
+def _job_in_words(item: Mapping[str, Any]) -> str:
+    gang = "1 member" if item["members"] == 1 else f"{item['members']} members"
+    lines = [f"training job {item['job']}: {gang}: {_STARTS.get(item['starts'], item['starts'])}"]
+    if item["message"]:
+        lines.append(f"  {item['message']}")
+    if 0 < item["startedMembers"] < item["members"]:
+        lines.append(f"  with {item['startedMembers']} of them")
+    lines += [f"  on {_place(place)}" for place in item["places"]]
+    lines.append(f"  training has room for {item['room']} such members")
+    return "\n".join([*lines, *_effects(item)])
+
+
+def _effects(item: Mapping[str, Any]) -> list[str]:
+    """What it fragments, and who would yield."""
     after = item["fragmentationAfter"]
     before = f"{100 * item['fragmentationBefore']:.1f} %"
     later = "" if after is None else f", then {100 * after:.1f} %"
-    lines.append(f"  GPUs that are free and of no use here: {before} now{later}")
-    lines += [
-        f"  {victim['job']} would yield ({'all of it' if victim['whole'] else str(victim['members']) + ' members'}), "
-        f"which costs {victim['cost']:.0f} A100-seconds"
-        for victim in item["victims"]
+    return [
+        f"  GPUs that are free and of no use here: {before} now{later}",
+        *(
+            f"  {victim['job']} would yield ({'all of it' if victim['whole'] else str(victim['members']) + ' members'})"
+            f", which costs {victim['cost']:.0f} A100-seconds"
+            for victim in item["victims"]
+        ),
+        *(f"  {one['job']}: {one['why']} {_numbers(one['numbers'])}".rstrip() for one in item["verdicts"]),
     ]
-    lines += [f"  {one['job']}: {one['why']} {_numbers(one['numbers'])}".rstrip() for one in item["verdicts"]]
-    return "\n".join(lines)
 
 
 def _place(place: Mapping[str, Any]) -> str:

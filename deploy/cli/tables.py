@@ -127,6 +127,26 @@ def _reclaim_wide(item: Item) -> list[str]:
     ]  # fmt: skip
 
 
+def _pool_row(item: Item) -> list[str]:
+    status = item["status"]
+    settings = status["settings"]
+    return [
+        item["metadata"]["name"], status["leader"] or UNKNOWN,
+        f"{status['budgetLeft']}/{settings['budgetPerHour']:g}", f"{settings['coolDownSeconds']:g}s",
+        f"{100 * settings['reserveWholeCards']:g}%", f"{100 * settings['reserveSharedCards']:g}%",
+    ]  # fmt: skip
+
+
+def _pool_wide(item: Item) -> list[str]:
+    settings = item["status"]["settings"]
+    worth = [f"{name.removeprefix('a100s ')}={value:g}" for name, value in settings.items() if name.startswith("a100s ")]
+    return [
+        f"{settings['settleFirstSeconds']:g}s x{settings['settleGrowth']:g} <={settings['settleLongestSeconds']:g}s",
+        f"{settings['saveSeconds']:g}s", f"{settings['restoreSeconds']:g}s", ",".join(worth),
+        str(item["metadata"]["revision"]),
+    ]  # fmt: skip
+
+
 TABLES: Final[Mapping[str, Table]] = {
     "models": Table(
         ("NAME", "STATE", "READY", "WISH", "HELD", "RUNNING", "REASON"), _model_row,
@@ -145,6 +165,10 @@ TABLES: Final[Mapping[str, Table]] = {
     "reclaims": Table(
         ("ID", "JOB", "FOR", "STATE", "GPUS", "SAVED", "LOST", "AGE"), _reclaim_row,
         ("CARDS", "DUE", "COST", "STEPSLOST", "MESSAGE"), _reclaim_wide, single=True,
+    ),
+    "pools": Table(
+        ("NAME", "LEADER", "BUDGET", "COOLDOWN", "RESERVE", "SHARED"), _pool_row,
+        ("SETTLES", "SAVE", "RESTORE", "A100S", "REVISION"), _pool_wide, "GpuPool", single=True,
     ),
 }  # fmt: skip
 """Every kind that `relume get` lists."""

@@ -36,7 +36,7 @@ JOBS_SETTLED: Final = frozenset({"Running", "Finished", "Paused", "Cancelled"})
 def wait_until_settled(connection: Connection, applied: Sequence[Item], timeout: float) -> None:
     """Return when each model is ready with its least replicas, or at zero where it may be, and each training job runs,
     has finished, or was paused; Refused when one fails. `applied`: answers about documents, with kind and metadata."""
-    waiting = list(dict.fromkeys((one["kind"], one["metadata"]["name"]) for one in applied))
+    waiting = list(dict.fromkeys((one["kind"], one["metadata"]["name"]) for one in applied if one["kind"] in PATHS))
     clock = SystemClock()
     end = clock.now() + timeout
     with _display() as show:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from deploy.spec.document import API_VERSION, CROSS_FIELD
 from deploy.spec.kinds import KINDS, Document, Kind
 from deploy.spec.model import Model
+from deploy.spec.pool import GpuPool
 from deploy.spec.problem import SpecProblem, SpecRefused, path_text
 from deploy.spec.training import TrainingJob
 from runtime.adapters.registry import options_model
@@ -20,7 +21,7 @@ from runtime.spec import EngineSpec, EngineType
 
 Loc = tuple[str | int, ...]
 
-D = TypeVar("D", Model, TrainingJob)
+D = TypeVar("D", Model, TrainingJob, GpuPool)
 
 _TYPES = {
     "string_type": ("must be text", "put it in quotes"),

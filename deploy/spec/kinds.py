@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from deploy.spec.model import Model
+from deploy.spec.pool import GpuPool
 from deploy.spec.training import TrainingJob
 from runtime.spec import EngineType
 
-Document = Model | TrainingJob
+Document = Model | TrainingJob | GpuPool
 """One declaration of any kind."""
 
 StandIns = Mapping[tuple[str | int, ...], Mapping[str, object]]
@@ -36,6 +37,7 @@ _COMMAND: Final[StandIns] = {("spec", "command"): {"command": ["stand-in"]}}
 KINDS: Final[Mapping[str, Kind]] = {
     "Model": Kind(Model, "model", {**_NAME, **_ENGINE}),
     "TrainingJob": Kind(TrainingJob, "training job", {**_NAME, **_COMMAND}),
+    "GpuPool": Kind(GpuPool, "pool", _NAME),
 }
 """Every kind, by the word that stands in the document."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 MODEL_PAGE = "The declaration of a model"
 TRAINING_PAGE = "The declaration of a training job"
+POOL_PAGE = "The declaration of a pool of GPUs"
 
 _HEAD = """# {title}
 

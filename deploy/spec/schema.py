@@ -18,13 +18,14 @@ from pydantic.json_schema import DEFAULT_REF_TEMPLATE, models_json_schema
 
 from deploy.spec.check import model_in
 from deploy.spec.model import Model
-from deploy.spec.reference import MODEL_PAGE, TRAINING_PAGE, reference
+from deploy.spec.pool import GpuPool
+from deploy.spec.reference import MODEL_PAGE, POOL_PAGE, TRAINING_PAGE, reference
 from deploy.spec.training import TrainingJob
 from runtime.adapters.registry import options_model
 from runtime.spec import EngineSpec, EngineType
 
 REFERENCE_FOLDER: Final = Path(__file__).parents[2] / "docs" / "reference"
-FILES: Final = ("model.schema.json", "model.md", "training.schema.json", "training.md")
+FILES: Final = ("model.schema.json", "model.md", "training.schema.json", "training.md", "pool.schema.json", "pool.md")
 
 _NOISE = ("title", "minimum", "exclusiveMinimum", "maximum")
 
@@ -39,6 +40,11 @@ def model_schema() -> dict[str, Any]:
 def training_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of a TrainingJob document."""
     return _schema(TrainingJob, "training", [])
+
+
+def pool_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of a GpuPool document."""
+    return _schema(GpuPool, "pool", [])
 
 
 def _schema(root: type[BaseModel], name: str, beside: Sequence[type[BaseModel]]) -> dict[str, Any]:
@@ -108,12 +114,14 @@ def written_default(field: FieldInfo) -> object:
 
 def rendered() -> Mapping[str, str]:
     """The files' names and what should stand in them."""
-    model, training = model_schema(), training_schema()
+    model, training, pool = model_schema(), training_schema(), pool_schema()
     return {
         "model.schema.json": json.dumps(model, indent=2, ensure_ascii=False) + "\n",
         "model.md": reference(model, MODEL_PAGE),
         "training.schema.json": json.dumps(training, indent=2, ensure_ascii=False) + "\n",
         "training.md": reference(training, TRAINING_PAGE),
+        "pool.schema.json": json.dumps(pool, indent=2, ensure_ascii=False) + "\n",
+        "pool.md": reference(pool, POOL_PAGE),
     }
 
 

@@ -14,6 +14,7 @@ from events.types import (
     metrics,
     models,
     phases,
+    pools,
     reclaims,
     replicas,
     requests,
@@ -21,8 +22,8 @@ from events.types import (
 )
 
 _MODULES = (
-    accounts, caches, decisions, gateways, grants, inference, letters, metrics, models, phases, reclaims, replicas,
-    requests, training,
+    accounts, caches, decisions, gateways, grants, inference, letters, metrics, models, phases, pools, reclaims,
+    replicas, requests, training,
 )  # fmt: skip
 
 BY_NAME: dict[tuple[str, int], Kind] = {(kind.name, kind.version): kind for kind in KINDS.values()}

@@ -32,6 +32,7 @@ FULL: Document = {
         "resources": {"gpus": 1, "cpu": 2.5, "memory": "16Gi"},
         "priority": 120,
         "slots": 8,
+        "batching": {"rule": "fixed", "window": "30ms", "maxSize": 16, "latency": "2s"},
         "scaling": {
             "minReplicas": 1, "maxReplicas": 5, "target": 6, "keepAlive": "7m", "stableWindow": "90s",
             "panicWindow": "9s", "policy": "kpa", "policyOptions": {"panicThreshold": 1.5}, "mode": "recommend",
@@ -92,6 +93,30 @@ def smallest_training(name: str = "tune") -> Document:
 def full_training() -> Document:
     """A copy of FULL_TRAINING to change."""
     return copy.deepcopy(FULL_TRAINING)
+
+
+FULL_POOL: Document = {
+    "apiVersion": "relume.dev/v1alpha1",
+    "kind": "GpuPool",
+    "metadata": {"name": "full", "labels": {"team": "search"}, "annotations": {"relume.dev/note": "by hand"}},
+    "spec": {
+        "reserve": {"sharedCards": 0.1, "wholeCards": 0.3},
+        "reclaim": {"budgetPerHour": 12, "coolDown": "2m"},
+        "settling": {"first": "6s", "growth": 3, "longest": "10m"},
+        "estimates": {"save": "10s", "restore": "40s"},
+        "cardUnits": {"H100": 3.5},
+    },
+}  # fmt: skip
+
+
+def smallest_pool(name: str = "default") -> Document:
+    """A pool with nothing but what is needed."""
+    return {"apiVersion": "relume.dev/v1alpha1", "kind": "GpuPool", "metadata": {"name": name}}
+
+
+def full_pool() -> Document:
+    """A copy of FULL_POOL to change."""
+    return copy.deepcopy(FULL_POOL)
 
 
 def put(document: Document, path: str, value: object) -> Document:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from events.types.replicas import CLOSES, Card, CardsObserved
@@ -25,12 +26,16 @@ TERAFLOPS: Final = {
 """Dense half-precision TFLOPS by NVIDIA's data sheets. The longest name that a product's words contain counts."""
 
 
-def units(product: str) -> float:
+def units(product: str, own: Mapping[str, float] | None = None) -> float:
     """What a card is worth in A100s (A100 = 1.0), by dense half-precision arithmetic; 1.0 for a kind that is not known.
+    `own`: what its owner says, by product; it goes before the data sheets.
 
     It prices a card's seconds when victims are compared; what fits where is decided on bytes and cores alone.
     """
-    words = product.replace("-", " ").split()
+    words = _words(product)
+    said = [name for name in own or () if _contains(words, _words(name))]
+    if own and said:
+        return own[max(said, key=len)]
     fits = [name for name in TERAFLOPS if _contains(words, name.split())]
     return TERAFLOPS[max(fits, key=len)] / A100_TERAFLOPS if fits else 1.0
 
@@ -65,6 +70,10 @@ def _card_spec(card: Card) -> CardSpec:
         family = INSTANCE + card.profile
         return CardSpec(id=card.id, mode=Mode.MIG, family=family, usable_bytes=card.memory_bytes)
     return CardSpec(id=card.id, usable_bytes=usable_bytes(card))
+
+
+def _words(product: str) -> list[str]:
+    return product.replace("-", " ").split()
 
 
 def _contains(words: list[str], wanted: list[str]) -> bool:

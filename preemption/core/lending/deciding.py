@@ -33,6 +33,7 @@ from preemption.core.lending.seat import JobSeat, Want, holdings_of
 from preemption.core.lending.shortages import Hungry, Scene, Short, tell_plan
 from preemption.core.lending.starting import Room, Waiting, place_jobs
 from preemption.core.placement import Lack, lack
+from preemption.core.reclaim.pool_policy import PoolPolicy
 from preemption.core.reclaim.values import Job, Outcome
 from preemption.core.seat import Told
 
@@ -72,6 +73,12 @@ class Decider:
         self._growing: set[str] = set()
         """Jobs that run with fewer members than they could."""
         self._back_off: dict[str, Instant] = {}
+
+    def set_policy(self, policy: PoolPolicy) -> None:
+        """The pool's settings, from the next decision on."""
+        self._policy = policy.lending
+        self._mirror.set_units(policy.units)
+        self.changes += 1
 
     def decide(self, dirty: set[str], wants: Mapping[str, Short], scene: Scene, now: Instant) -> Made:
         """What to start, and who must yield. `dirty`: jobs that may have changed since the last time."""

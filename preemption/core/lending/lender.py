@@ -28,6 +28,7 @@ from preemption.core.lending.news import news_of
 from preemption.core.lending.policy import LendingCounts, LendingPolicy
 from preemption.core.lending.seat import ASKED_BY_PEOPLE, Job, JobSeat, Want
 from preemption.core.lending.shortages import Lent, Scene, Short, tell_cases, tell_others
+from preemption.core.reclaim.pool_policy import PoolPolicy
 from preemption.core.seat import Told
 
 _STEPS_MOST = 32
@@ -69,6 +70,11 @@ class Lender:
         """A job is declared, paused, resumed, cancelled or deleted."""
         self._seat(job.name).job = job
         self._decider.changes += 1
+
+    def set_policy(self, policy: PoolPolicy) -> None:
+        """The pool's settings, from the next decision on."""
+        self._policy = policy.lending
+        self._decider.set_policy(policy)
 
     def set_granted(self, grant: TrainingGranted) -> None:
         """A grant that stands in the log from before."""

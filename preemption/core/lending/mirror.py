@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -28,9 +28,17 @@ class Mirror:
         self._version = -1
         self._taken: dict[str, tuple[Holding, Held | None]] = {}
         self._worth: dict[str, dict[str, float]] = {}
+        self._units: dict[str, float] = {}
         self.space = Space([])
         self.columns: list[dict[str, int]] = []
         """By row: the column of each card."""
+
+    def set_units(self, own: Mapping[str, float]) -> None:
+        """What cards are worth in A100s where their owner says so, by product."""
+        if own != self._units:
+            self._units = dict(own)
+            self._rebuild()
+            self._version = -1
 
     def sync(self) -> Space:
         """The space as the ledger stands now. Change copies of it only."""
@@ -104,7 +112,7 @@ class Mirror:
         self.space = Space(specs)
         self.columns = [{card.id: column for column, card in enumerate(spec.cards)} for spec in specs]
         products = {card.product for seen in self._ledger.seen.values() for card in seen.cards}
-        worth = {product: units(product) for product in products}
+        worth = {product: units(product, self._units) for product in products}
         self._worth = {
             node: {card.id: worth[card.product] for card in seen.cards} for node, seen in self._ledger.seen.items()
         }

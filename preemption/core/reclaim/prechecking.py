@@ -1,5 +1,5 @@
-"""The pool as it stands in the log, for people: who holds what, how fragmented the rest is, and what would become of
-one more model. Answers without doing."""
+"""The pool as it stands in the log, for people: who holds what, and how fragmented the rest is. What would become of
+more work in it: `preemption.core.reclaim.asking`."""
 
 from __future__ import annotations
 
@@ -7,24 +7,27 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
+
+import numpy as np
 
 from events.types.grants import Placement
 from events.types.replicas import CardsObserved
 from events.types.shared import Resources
-from events.units import Instant
-from preemption.core.gpus.cards import node_spec, units
+from preemption.core.gpus.cards import node_spec
 from preemption.core.gpus.mix import Fragmentation, Mix
 from preemption.core.gpus.shapes import MILLI, Spot, Task
-from preemption.core.gpus.space import Space
+from preemption.core.gpus.space import Ints, Space
 from preemption.core.inventory import Holding, Ledger, need_of
 from preemption.core.placement import lack
-from preemption.core.reclaim.planning import Scene, plan_one
-from preemption.core.reclaim.values import Job, Outcome, ReclaimPlan, ReclaimPolicy, Shortage
+
+OF_TRAINING: Final = "training/"
+"""What the model of a holder begins with that is a member of a training job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """One replica that has a place."""
+    """One replica, or one member of a training job (`model` is ``training/JOB``), that has a place."""
 
     replica: str
     model: str
@@ -32,93 +35,87 @@ class Holder:
     resources: Resources
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """So many replicas more of a model."""
-
-    model: str
-    resources: Resources
-    replicas: int
-    priority: int
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """What would become of them: the plan, how many more fit in all, F of the pool before and after (shares of all
-    cards), and what is lacking, in words, where they do not fit."""
-
-    plan: ReclaimPlan
-    room: int
-    before: float
-    after: float | None
-    lacks: str
-
-
 class Pool:
-    """Nodes and holders at one moment."""
+    """Nodes and holders at one moment. `cordoned`: cards, by node and id, on which nothing new is placed."""
 
-    def __init__(self, nodes: Sequence[CardsObserved], holders: Iterable[Holder], typical: Iterable[Resources]) -> None:
+    def __init__(
+        self, nodes: Sequence[CardsObserved], holders: Iterable[Holder], typical: Iterable[Resources],
+        cordoned: Iterable[tuple[str, str]] = (),
+    ) -> None:  # fmt: skip
         self.nodes = tuple(nodes)
         self.holders = tuple(holders)
         self.space = Space([node_spec(node) for node in nodes])
-        self.mix = _mix([*typical, *(holder.resources for holder in self.holders)])
+        self.mix = mix_of([*typical, *(holder.resources for holder in self.holders)])
         for holder in self.holders:
             task = task_of(holder.resources)
-            spot = self._spot(holder.placement, task)
+            spot = self.spot(holder.placement, task)
             if spot is not None:
                 self.space.take(task, spot)
+        self.unheld = self.space.copy()
+        """What nobody holds, cordoned cards too."""
+        for node, card in cordoned:
+            self._close(node, card)
 
     @cached_property
     def fragmentation(self) -> float:
         """F as a share of all cards: what is free and of no use to the typical replica here."""
         return Fragmentation(self.space, self.mix).ratio()
 
+    @property
+    def products(self) -> list[str]:
+        """What the cards are."""
+        return [card.product for node in self.nodes for card in node.cards]
+
     def free_milli(self, node: str, card: str) -> int:
-        """Thousandths of a card that are free."""
+        """Thousandths of a card that nobody holds."""
         row = self.space.index[node]
         ids = [spec.id for spec in self.space.nodes[row].cards]
-        return max(0, int(self.space.free[row, ids.index(card)]))
+        return max(0, int(self.unheld.free[row, ids.index(card)]))
 
     def fragmented_milli(self, node: str) -> float:
         """F of one node, in thousandths of a card."""
         measure = Fragmentation(self.space, self.mix)
         return float(measure.now()[self.space.index[node]]) / measure.scale
 
-    def ask(self, asked: Asked, jobs: tuple[Job, ...], policy: ReclaimPolicy, now: Instant) -> Answered:
-        """What would become of `asked`, with these training jobs as possible victims."""
-        task = task_of(asked.resources)
-        mix = _mix([asked.resources, *(holder.resources for holder in self.holders)])
-        products = [card.product for node in self.nodes for card in node.cards]
-        worth = (task.gpus * task.milli / MILLI) * max((units(product) for product in products), default=1.0)
-        shortage = Shortage(
-            name=asked.model, task=task, count=asked.replicas, priority=asked.priority, since=now, worth=worth
-        )
-        plan = plan_one(Scene(space=self.space, jobs=jobs, mix=mix), shortage, policy, now)
-        later = self.space.copy()
-        for victim in plan.victims:
-            members = next(job.members for job in jobs if job.name == victim.job)
-            for index in victim.members:
-                later.give(members[index].task, members[index].spot)
-        for spot in plan.spots:
-            later.take(task, spot)
-        fits = plan.outcome in (Outcome.FITS, Outcome.RECLAIMS)
-        return Answered(
-            plan=plan, room=int(self.space.room(task).sum()), before=Fragmentation(self.space, mix).ratio(),
-            after=Fragmentation(later, mix).ratio() if fits else None, lacks="" if fits else self._lacks(asked),
-        )  # fmt: skip
+    def mix_with(self, resources: Resources) -> Mix:
+        """What usually comes here, if these come too."""
+        return mix_of([resources, *(holder.resources for holder in self.holders)])
 
-    def _lacks(self, asked: Asked) -> str:
-        """In the allocator's own words, when the first of the replicas does not fit; else that not all do."""
+    def by_training(self) -> Ints:
+        """Thousandths of each card that training holds."""
+        total = np.zeros(self.space.free.shape, dtype=np.int64)
+        for holder in self.holders:
+            spot = self.spot(holder.placement, task_of(holder.resources))
+            if spot is not None and holder.model.startswith(OF_TRAINING):
+                for column in spot.cards:
+                    total[spot.node, column] += spot.milli
+        return total
+
+    def partial(self) -> Ints:
+        """1 for cards that are given out in parts now."""
+        flags = np.zeros(self.space.free.shape, dtype=np.int64)
+        for holder in self.holders:
+            task = task_of(holder.resources)
+            spot = self.spot(holder.placement, task)
+            if spot is not None and spot.cards and not task.profile and spot.milli < MILLI:
+                flags[spot.node, list(spot.cards)] = 1
+        return flags
+
+    def ledger(self) -> Ledger:
+        """All of it as the allocator's ledger has it."""
         ledger = Ledger()
         for node in self.nodes:
             ledger.set_node(node)
         for holder in self.holders:
             ledger.hold(holder.replica, Holding(holder.placement, need_of(holder.resources)))
-        if int(self.space.room(task_of(asked.resources)).sum()):
-            return f"{asked.replicas} replicas are asked for; fewer have room"
-        return lack(ledger, need_of(asked.resources)).message
+        return ledger
 
-    def _spot(self, placement: Placement, task: Task) -> Spot | None:
+    def lacks(self, resources: Resources) -> str:
+        """Why there is no place for one of these, in the allocator's own words."""
+        return lack(self.ledger(), need_of(resources)).message
+
+    def spot(self, placement: Placement, task: Task) -> Spot | None:
+        """A placement in the pool's own indices; None where its node or cards are not there."""
         row = self.space.index.get(placement.node)
         if row is None:
             return None
@@ -127,6 +124,22 @@ class Pool:
             return None
         columns = tuple(ids[card] for card in placement.gpus)
         return Spot(row, columns, 0, start=0) if task.profile else Spot(row, columns, task.milli)
+
+    def _close(self, node: str, card: str) -> None:
+        row = self.space.index.get(node)
+        seen = next((one for one in self.nodes if one.node == node), None)
+        if row is None or seen is None:
+            return
+        for column, known in enumerate(seen.cards):
+            if known.id != card:
+                continue
+            if known.profile and not int(self.space.state[row, column]):
+                self.space.take(
+                    Task(cpu_milli=0, memory_bytes=0, gpus=1, profile=known.profile), Spot(row, (column,), 0, start=0)
+                )
+            elif not known.profile:
+                self.space.free[row, column] = min(0, int(self.space.free[row, column]))
+                self.space.version[row] += 1
 
 
 def task_of(resources: Resources) -> Task:
@@ -139,7 +152,7 @@ def task_of(resources: Resources) -> Task:
     )  # fmt: skip
 
 
-def _mix(resources: Iterable[Resources]) -> Mix:
+def mix_of(resources: Iterable[Resources]) -> Mix:
     """What usually comes here: everything that is declared or held, as often as it is."""
     counted = Counter(task_of(one) for one in resources)
     tasks = sorted(counted, key=lambda task: (-counted[task], repr(task)))

@@ -265,8 +265,10 @@ async def test_the_cards_of_a_job_are_held_in_the_inventory(admin: Admin) -> Non
     assert top["nodes"][0]["gpusGranted"] == 1
 
 
-async def test_a_plan_is_for_models(admin: Admin) -> None:
-    """A training job in a plan is refused in words, not passed over."""
+async def test_a_plan_is_for_jobs_too(admin: Admin) -> None:
+    """What would become of a training job: here there is no card for it."""
     async with admin.http.post("/v1alpha1/plan", data=TUNE, headers={"Content-Type": "application/yaml"}) as response:
-        assert response.status == 422
-        assert (await response.json(content_type=None))["type"] == "urn:relume:problem:models-only"
+        assert response.status == 200
+        answer = await response.json()
+    assert answer["items"] == []
+    assert [(one["job"], one["starts"], one["startedMembers"]) for one in answer["jobs"]] == [("tune", "never", 0)]

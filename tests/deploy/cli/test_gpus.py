@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from deploy.cli.gpus import picture
-from events.types.grants import GrantDecided, Placement, ReplicaGrant
-from events.types.replicas import Card, CardsObserved
+from events.types.grants import GrantDecided, Placement, ReplicaGrant, Shortage
+from events.types.replicas import Card, CardsObserved, ReplicasObserved, ReplicaState, ReplicaStatus
 from events.types.shared import Resources
-from events.types.training import CheckpointStatus
+from events.types.training import CheckpointStatus, Ending, RunState
 from tests.deploy.cli.conftest import LiveAdmin, Relume
 from tests.support.training_events import declared, granted, observed
 
@@ -125,17 +125,97 @@ def test_words_of_a_fit(relume: Relume, pool: LiveAdmin, model: Path) -> None:
     assert "room for 1 in all; maxReplicas is 3" in ran.out
 
 
-def test_a_file_of_models_and_jobs_is_planned_for_its_models(relume: Relume, pool: LiveAdmin, model: Path) -> None:
-    """As apply takes it; what is left out is said. A file of jobs alone is refused."""
-    job = "apiVersion: relume.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: tune}\nspec: {command: [train]}\n"
+JOB = """apiVersion: relume.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: tune}
+spec:
+  command: [train]
+  members: 1
+  resources: {gpus: 1, cpu: 1, memory: 1Gi}
+"""
+
+NO_RESERVE = """apiVersion: relume.dev/v1alpha1
+kind: GpuPool
+metadata: {name: default}
+spec: {reserve: {wholeCards: 0, sharedCards: 0}}
+"""
+
+
+def test_documents_are_planned_in_their_order(relume: Relume, pool: LiveAdmin, model: Path) -> None:
+    """As apply takes them: each sees what those before it would take; settings of the pool count for all."""
     text = MODEL.replace("RESOURCES", "{gpus: 1, cpu: 4, memory: 1Gi}")
-    model.write_text(f"{job}---\n{text}")
+    model.write_text(f"{text}---\n{JOB}---\n{NO_RESERVE}")
     ran = relume("plan", "-f", str(model), live=pool)
-    assert (ran.code, "model new: 1 replica more: fits now" in ran.out) == (0, True)
-    assert ran.err == "left out: training job tune; a plan is made for models\n"
-    model.write_text(job)
-    ran = relume("plan", "-f", str(model), live=pool)
-    assert (ran.code, "a plan is made for models" in ran.err) == (1, True)
+    first, second = ran.out.split("\n\n")
+    assert first.startswith("model new: 1 replica more: fits now\n  on n2: g2")
+    assert second.startswith("training job tune: 1 member: would wait until there is room\n  0 members have room")
+    assert ran.code == 1
+    model.write_text(f"{JOB}---\n{NO_RESERVE}---\n{text}")
+    ran = relume("plan", "-f", str(model), "-o", "json", live=pool)
+    answer = json.loads(ran.out)
+    (job,), (item,) = answer["jobs"], answer["items"]
+    assert (job["order"], job["starts"], job["places"], job["startedMembers"]) == (
+        0, "now", [{"node": "n2", "gpus": ["g2"]}], 1,
+    )  # fmt: skip
+    assert (item["order"], item["outcome"], ran.code) == (2, "infeasible", 1)
+    model.write_text(JOB)
+    assert relume("plan", "-f", str(model), live=pool).code == 0
+
+
+def test_moves_against_fragmentation(relume: Relume, live: LiveAdmin) -> None:
+    """Two halves on two cards: one moves to the other's card, which makes room for a whole one. Replicas that do not
+    serve yet stay, and why there is no move is said."""
+    halves = Resources(gpu_fraction=0.5, cpu=1, memory_bytes=GI)
+    places = [Placement(node="n", gpus=(card,)) for card in ("g0", "g1")]
+    cards = tuple(Card(id=f"g{index}", virtual=True) for index in range(3))
+    whole = grant("big", Resources(gpus=2, cpu=1, memory_bytes=GI))
+    short = Shortage(replicas=1, message="", resources=Resources(gpus=2, cpu=1))
+    live.do(live.admin.say(
+        CardsObserved(node="n", cpu=8, memory_bytes=64 * GI, cards=cards), grant("embed", halves, *places),
+        replace(whole, wished=1, shortage=short),
+    ))  # fmt: skip
+    ran = relume("gpus", "defragment", live=live)
+    assert ran.err.startswith("no move: nothing that holds a GPU may be moved")
+    ready = tuple(
+        ReplicaStatus(replica=f"embed-1-{index}", uid="u", revision=1, state=ReplicaState.READY, node="n",
+                      gpus=place.gpus, resources=halves)
+        for index, place in enumerate(places)
+    )  # fmt: skip
+    live.do(live.admin.say(ReplicasObserved(model="embed", uid="u", replicas=ready)))
+    plan = json.loads(relume("gpus", "defragment", "-o", "json", live=live).out)
+    (move,) = plan["moves"]
+    assert (move["source"]["gpus"], move["target"]["gpus"]) in ((["g0"], ["g1"]), (["g1"], ["g0"]))
+    assert plan["fragmentationAfter"] < plan["fragmentationBefore"]
+    assert {"needs": "2 GPU, 1 CPU, 0Gi", "before": 0, "after": 1} in plan["makesRoomFor"]
+    assert (move["price"], plan["message"]) == (30.0, "")
+    ran = relume("gpus", "defragment", live=live)
+    assert ran.out.splitlines()[0].split() == ["MOVE", "FROM", "TO", "GAINED", "PRICE", "HOW"]
+    assert "room for 1 more with 2 GPU, 1 CPU, 0Gi each, instead of 0" in ran.err
+
+
+def test_a_card_is_kept_out_of_use_by_hand(relume: Relume, pool: LiveAdmin, model: Path) -> None:
+    """It is shown with the reason, nothing is planned on it, and it is in the log; said otherwise, it is used again."""
+    assert relume("gpus", "cordon", "g2", "--reason", "ECC errors", live=pool).code == 0
+    assert "cordoned: ECC errors" in relume("gpus", live=pool).out
+    model.write_text(MODEL.replace("RESOURCES", "{gpus: 1, cpu: 1, memory: 1Gi}"))
+    assert relume("plan", "-f", str(model), live=pool).code == 1
+    assert json.loads(relume("gpus", "-o", "json", live=pool).out)["free"] == 1.5
+    ran = relume("gpus", "uncordon", "n2/g2", live=pool)
+    assert ran.err == "GPU n2/g2 may be used, and counts as empty\n"
+    assert relume("plan", "-f", str(model), live=pool).code == 0
+    for named in ("n2/g9", "g9"):
+        ran = relume("gpus", "cordon", named, live=pool)
+        assert (ran.code, "no " in ran.err) == (1, True)
+
+
+def test_what_a_run_left_on_its_cards_is_held(relume: Relume, pool: LiveAdmin) -> None:
+    """A run that has ended holds its cards until they are seen empty, also when its grant is gone."""
+    seen = replace(observed(), members=(replace(observed().members[0], node="n2", gpus=("g2",)),))
+    left = replace(seen, state=RunState.ENDED, ended_at=seen.started_at, ending=Ending.LOST)
+    pool.do(pool.admin.say(declared(), granted(members=0), left))
+    assert "tune-0" in relume("gpus", live=pool).out
+    pool.do(pool.admin.say(replace(left, empty_at=left.ended_at)))
+    assert "tune-0" not in relume("gpus", live=pool).out
 
 
 def test_a_wrong_document_is_refused(relume: Relume, pool: LiveAdmin, model: Path) -> None:

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 from ruamel.yaml import YAML
 
-from deploy.spec.schema import REFERENCE_FOLDER, main, model_schema, stale, training_schema
+from deploy.spec.schema import REFERENCE_FOLDER, main, model_schema, pool_schema, stale, training_schema
 from tests.support.bad_specs import BEYOND_SCHEMA, ROWS
 from tests.support.specs import full, leaves, put, smallest
 
@@ -43,7 +43,8 @@ def test_the_examples_are_valid(path: Path, validator: jsonschema.Draft202012Val
     """Editors see no fault in the examples, whose kind says which schema is meant."""
     document = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
     of_jobs = jsonschema.Draft202012Validator(training_schema())
-    {"Model": validator, "TrainingJob": of_jobs}[document["kind"]].validate(document)
+    of_pools = jsonschema.Draft202012Validator(pool_schema())
+    {"Model": validator, "TrainingJob": of_jobs, "GpuPool": of_pools}[document["kind"]].validate(document)
 
 
 def test_full_and_smallest_are_valid(validator: jsonschema.Draft202012Validator) -> None:

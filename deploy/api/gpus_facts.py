@@ -1,0 +1,104 @@
+"""What answers about GPUs are worked out from: one moment of the boards, for another thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from deploy.api.changing import Boards
+from deploy.api.reclaim_status import OF_JOB
+from deploy.api.training_board import TrainingBoard
+from events.types.grants import GrantDecided, Placement
+from events.types.pools import CardMarked
+from events.types.replicas import CardsObserved, ReplicaState
+from events.types.shared import Resources
+from events.types.training import RunState
+from events.units import Instant
+from preemption.core.reclaim.pool_policy import PoolPolicy
+
+if TYPE_CHECKING:
+    from preemption.core.reclaim.prechecking import Pool
+    from preemption.core.reclaim.values import Job
+
+Held = tuple[str, str, Placement, Resources]
+"""A replica or a member of a training job, its model or ``training/JOB``, where it is, and what it takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What stands on the boards now. `short`: what models lack, by model; `starts`: how long a start of each model
+    took; `ready`: replicas that serve and are meant to go on."""
+
+    now: Instant
+    nodes: Sequence[CardsObserved]
+    held: Sequence[Held]
+    short: Mapping[str, Resources]
+    priorities: Mapping[str, int]
+    starts: Mapping[str, float]
+    ready: frozenset[str]
+    cordoned: Mapping[tuple[str, str], CardMarked]
+    policy: PoolPolicy
+    training: TrainingBoard
+
+    def pool(self) -> Pool:
+        """The pool of the planner. (It needs numpy, a fifth of a second and 20 MB: only who asks has it.)"""
+        from preemption.core.reclaim.prechecking import Holder, Pool  # noqa: PLC0415 - as said above
+
+        return Pool(self.nodes, [Holder(*one) for one in self.held], self.short.values(), self.cordoned)
+
+    def jobs(self, pool: Pool) -> tuple[Job, ...]:
+        """Training that runs, as the planner prices it."""
+        from deploy.api.victims import victims_of  # noqa: PLC0415 - see `pool`
+
+        return victims_of(self.training, pool, self.policy, self.now)
+
+
+def facts_of(boards: Boards, now: Instant) -> Facts:
+    """As it is now."""
+    models, training, pools = boards.models, boards.training, boards.pools
+    grants = models.grants()
+    entries = {name: models.entry(name) for name in models.names()}
+    starts = {name: one.start_seconds for name, one in entries.items() if one and one.start_seconds is not None}
+    return Facts(
+        now=now, nodes=list(models.nodes()), held=[*_replicas(grants), *_members(training)],
+        short={name: grant.shortage.resources for name, grant in grants.items() if grant.shortage is not None},
+        priorities={name: _priority(entry.declared.spec) for name, entry in entries.items()
+                    if entry is not None and entry.declared is not None},
+        starts=starts, ready=_ready(boards, grants), cordoned=pools.cordoned(), policy=pools.policy,
+        training=training.copy(),
+    )  # fmt: skip
+
+
+def _replicas(grants: Mapping[str, GrantDecided]) -> list[Held]:
+    return [
+        (replica.replica, model, replica.placement, replica.resources)
+        for model, grant in sorted(grants.items())
+        for replica in grant.replicas
+    ]
+
+
+def _members(training: TrainingBoard) -> list[Held]:
+    """Members that are granted, and what a run that has ended holds until its cards are seen empty."""
+    held = {
+        member.member: (member.member, OF_JOB + job, member.placement, member.resources)
+        for job, granted in sorted(training.grants().items())
+        for member in granted.members
+    }
+    for job, seen in sorted(training.observations().items()):
+        if seen.state is RunState.ENDED and seen.empty_at is None:
+            for one in seen.members:
+                placement = Placement(node=one.node, gpus=one.gpus)
+                held.setdefault(one.member, (one.member, OF_JOB + job, placement, one.resources))
+    return list(held.values())
+
+
+def _ready(boards: Boards, grants: Mapping[str, GrantDecided]) -> frozenset[str]:
+    draining = {replica.replica for grant in grants.values() for replica in grant.replicas if replica.drain}
+    ready = {replica.replica for _, replica in boards.models.replicas() if replica.state is ReplicaState.READY}
+    return frozenset(ready - draining)
+
+
+def _priority(spec: Mapping[str, object]) -> int:
+    found = spec.get("priority")
+    return found if isinstance(found, int) else 0

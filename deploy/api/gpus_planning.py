@@ -1,0 +1,83 @@
+"""Plans for documents: what would become of each, in their order, if they were applied. Import it late: it needs
+numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from deploy.api.gpus_facts import Facts
+from deploy.api.gpushapes import PlannedJob, PlannedModel, PlannedModels, PlannedPlace, PlannedVerdict, PlannedVictim
+from deploy.spec.kinds import Document
+from deploy.spec.model import Model
+from deploy.spec.pool import GpuPool
+from deploy.spec.training import TrainingJob
+from preemption.core.gpus.shapes import Spot
+from preemption.core.reclaim.asking import Asked, AskedGang, Questions, Short
+from preemption.core.reclaim.prechecking import Pool
+from preemption.core.reclaim.values import ReclaimPlan
+
+
+def planned(facts: Facts, documents: Sequence[Document], replicas: int, led: str) -> PlannedModels:
+    """One answer a model or job. Settings of the pool that is `led`, where a document has them, count for all."""
+    for document in documents:
+        if isinstance(document, GpuPool) and document.metadata.name == led:
+            facts = replace(facts, policy=document.resolve())
+    pool = facts.pool()
+    short = [Short(model, resources, facts.priorities.get(model, 0)) for model, resources in facts.short.items()]
+    questions = Questions(pool, facts.jobs(pool), facts.policy, facts.now, short)
+    models, jobs = [], []
+    for order, document in enumerate(documents):
+        if isinstance(document, Model):
+            models.append(_model(questions, document, replicas, order))
+        elif isinstance(document, TrainingJob):
+            jobs.append(_job(questions, document, order))
+    return PlannedModels(items=models, jobs=jobs)
+
+
+def _model(questions: Questions, model: Model, replicas: int, order: int) -> PlannedModel:
+    policy = model.resolve()
+    answered = questions.ask(Asked(str(policy.model), policy.resources, replicas, policy.priority))
+    plan = answered.plan
+    return PlannedModel(
+        model=str(policy.model), order=order, replicas=replicas, outcome=str(plan.outcome),
+        places=_places(questions.pool, plan.spots), room=answered.room, max_replicas=policy.scaling.max_replicas,
+        fragmentation_before=round(answered.before, 4), fragmentation_after=_rounded(answered.after),
+        victims=_victims(plan), verdicts=_verdicts(plan), message=answered.lacks,
+    )  # fmt: skip
+
+
+def _job(questions: Questions, job: TrainingJob, order: int) -> PlannedJob:
+    policy = job.resolve()
+    answered = questions.ask_gang(
+        AskedGang(policy.job, policy.resources, policy.members, policy.min_members, policy.priority)
+    )
+    return PlannedJob(
+        job=policy.job, order=order, starts=str(answered.starts), members=policy.members,
+        started_members=answered.members, places=_places(questions.pool, answered.plan.spots), room=answered.room,
+        fragmentation_before=round(answered.before, 4), fragmentation_after=_rounded(answered.after),
+        victims=_victims(answered.plan), verdicts=_verdicts(answered.plan), message=answered.lacks,
+    )  # fmt: skip
+
+
+def _places(pool: Pool, spots: Sequence[Spot]) -> list[PlannedPlace]:
+    nodes = pool.space.nodes
+    return [
+        PlannedPlace(node=nodes[spot.node].name, gpus=[nodes[spot.node].cards[card].id for card in spot.cards])
+        for spot in spots
+    ]
+
+
+def _victims(plan: ReclaimPlan) -> list[PlannedVictim]:
+    return [
+        PlannedVictim(job=one.job, members=len(one.members), whole=one.whole, cost=round(one.cost, 3))
+        for one in plan.victims
+    ]
+
+
+def _verdicts(plan: ReclaimPlan) -> list[PlannedVerdict]:
+    return [PlannedVerdict(job=one.job, why=str(one.why), numbers=dict(one.numbers)) for one in plan.verdicts]
+
+
+def _rounded(ratio: float | None) -> float | None:
+    return None if ratio is None else round(ratio, 4)

@@ -1,0 +1,233 @@
+"""What would become of more work in a pool, one question after the other: each sees what those before it would take.
+Answers without doing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+
+from events.types.shared import Resources
+from events.units import Instant
+from preemption.core.gpus.cards import node_spec
+from preemption.core.gpus.choosing import Chooser, Policy
+from preemption.core.gpus.gang import place_gang
+from preemption.core.gpus.mix import Fragmentation
+from preemption.core.gpus.reserve import Reserve, for_training
+from preemption.core.gpus.shapes import MILLI, Spot, Task
+from preemption.core.gpus.space import Space
+from preemption.core.reclaim.planning import Scene, after, plan_one
+from preemption.core.reclaim.pool_policy import PoolPolicy
+from preemption.core.reclaim.prechecking import Pool, task_of
+from preemption.core.reclaim.values import Job, Outcome, ReclaimPlan, Shortage
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """So many replicas more of a model."""
+
+    model: str
+    resources: Resources
+    replicas: int
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What would become of them: the plan, how many more fit in all, F of the pool before and after (shares of all
+    cards), and what is lacking, in words, where they do not fit."""
+
+    plan: ReclaimPlan
+    room: int
+    before: float
+    after: float | None
+    lacks: str
+
+
+@dataclass(frozen=True, slots=True)
+class AskedGang:
+    """A training job. With `least` members it can go on; it is started with as many as there is room for."""
+
+    job: str
+    resources: Resources
+    members: int
+    least: int
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """A model that lacks replicas now: training of lower priority leaves the nodes to it that could hold one."""
+
+    model: str
+    resources: Resources
+    priority: int
+
+
+class Starts(StrEnum):
+    """When a training job would be started."""
+
+    NOW = "now"
+    YIELDING = "when_others_have_yielded"
+    """Jobs of lower priority are made to yield for it."""
+    COMING = "when_others_have_gone"
+    """Those who were told to yield, or are going, free enough."""
+    BEHIND = "when_models_have_theirs"
+    """There is room, but a model of higher priority lacks the same."""
+    LATER = "when_there_is_room"
+    """Training never takes cards from models: it waits until there is room."""
+    NEVER = "never"
+    """Not even an empty pool would hold it, beside what training cannot take."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredGang:
+    """What would become of a training job. `members`: with how many it would be started; 0 while it is not."""
+
+    plan: ReclaimPlan
+    starts: Starts
+    members: int
+    room: int
+    before: float
+    after: float | None
+    lacks: str
+
+
+class Questions:
+    """Questions about one pool. `jobs`: training that runs, as possible victims; `short`: models that lack replicas."""
+
+    def __init__(
+        self, pool: Pool, jobs: tuple[Job, ...], policy: PoolPolicy, now: Instant, short: Sequence[Short] = ()
+    ) -> None:
+        self.pool = pool
+        self._policy = policy
+        self._now = now
+        self._short = tuple(short)
+        self._scene = Scene(space=pool.space, jobs=jobs)
+        self._training = pool.by_training()
+        self._partial = pool.partial()
+
+    def ask(self, asked: Asked) -> Answered:
+        """What would become of replicas of a model; they count as placed in what is asked after it."""
+        task, scene = task_of(asked.resources), replace(self._scene, mix=self.pool.mix_with(asked.resources))
+        best = max((self._policy.worth(product) for product in self.pool.products), default=1.0)
+        shortage = Shortage(
+            name=asked.model, task=task, count=asked.replicas, priority=asked.priority, since=self._now,
+            worth=task.gpus * task.milli / MILLI * best,
+        )  # fmt: skip
+        plan = plan_one(scene, shortage, self._policy.lending.reclaim, self._now)
+        room = int(scene.space.room(task).sum())
+        fits = plan.outcome in (Outcome.FITS, Outcome.RECLAIMS)
+        lacks = "" if fits else f"{asked.replicas} replicas are asked for; fewer have room"
+        if not fits and not room:
+            lacks = self.pool.lacks(asked.resources)
+        before, later = self._fragmented(scene, task, plan, self._scene.space)
+        self._scene = after(scene, shortage, plan, self._policy.lending.reclaim, self._now)
+        self._mark_partial(task, plan.spots)
+        return Answered(plan=plan, room=room, before=before, after=later if fits else None, lacks=lacks)
+
+    def ask_gang(self, asked: AskedGang) -> AnsweredGang:
+        """What would become of a training job; it counts as placed in what is asked after it."""
+        task, scene = task_of(asked.resources), replace(self._scene, mix=self.pool.mix_with(asked.resources))
+        view = self._for_training(scene.space)
+        left = self._left_to_models(view, asked, task)
+        room = int(left.room(task).sum())
+        spots = self._gang(scene, left, task, (min(room, asked.members), asked.least))
+        if spots:
+            plan = ReclaimPlan(shortage=asked.job, outcome=Outcome.FITS, spots=spots)
+            starts = Starts.NOW
+        else:
+            shortage = Shortage(
+                name=asked.job, task=task, count=asked.least, priority=asked.priority, since=self._now,
+                worth=task.gpus * task.milli / MILLI,
+            )  # fmt: skip
+            plan = plan_one(replace(scene, space=left), shortage, self._policy.lending.reclaim, self._now)
+            starts = self._starts(plan, view, task, asked)
+        if starts not in (Starts.NOW, Starts.YIELDING):
+            plan = replace(plan, spots=(), victims=())
+        before, later = self._fragmented(scene, task, plan, scene.space)
+        self._take(scene, task, plan, asked)
+        placed = len(plan.spots)
+        return AnsweredGang(
+            plan=plan, starts=starts, members=placed, room=room, before=before, after=later if placed else None,
+            lacks="" if placed else self._why(starts, asked, room),
+        )  # fmt: skip
+
+    def _starts(self, plan: ReclaimPlan, view: Space, task: Task, asked: AskedGang) -> Starts:
+        if plan.outcome is Outcome.RECLAIMS:
+            return Starts.YIELDING
+        if int(view.room(task).sum()) >= asked.least:
+            return Starts.BEHIND
+        if plan.outcome in (Outcome.PENDING, Outcome.COMING):
+            return Starts.COMING
+        empty = Space([node_spec(node) for node in self.pool.nodes])
+        whole = for_training(empty, np.zeros_like(self._training), np.zeros_like(self._partial), self._reserve)
+        return Starts.LATER if int(whole.room(task).sum()) >= asked.least else Starts.NEVER
+
+    def _why(self, starts: Starts, asked: AskedGang, room: int) -> str:
+        if starts is Starts.BEHIND:
+            first = sorted(one.model for one in self._short if one.priority > asked.priority)
+            return f"there is room, but {', '.join(first)} lacks the same and comes first"
+        if starts is Starts.NEVER:
+            return "not even an empty pool would hold it, beside what is kept free of training"
+        members = "1 member has" if room == 1 else f"{room} members have"
+        return f"{members} room, {asked.least} are needed; training takes nothing from models"
+
+    @property
+    def _reserve(self) -> Reserve:
+        return Reserve(self._policy.lending.reserve_shared, self._policy.lending.reserve_whole)
+
+    def _for_training(self, space: Space) -> Space:
+        return for_training(space, self._training, self._partial, self._reserve)
+
+    def _left_to_models(self, view: Space, asked: AskedGang, task: Task) -> Space:
+        """What training may take, without the nodes that are left to models which lack the same and come first."""
+        left = view.copy()
+        empty = Space([node_spec(node) for node in self.pool.nodes])
+        for one in self._short:
+            other = task_of(one.resources)
+            if one.priority <= asked.priority or bool(other.gpus) != bool(task.gpus):
+                continue
+            rows = np.flatnonzero(empty.room(other) > 0)
+            left.free[rows] = np.minimum(left.free[rows], 0)
+            left.cpu[rows] = np.minimum(left.cpu[rows], -1)
+            left.version[rows] += 1
+        return left
+
+    def _gang(self, scene: Scene, view: Space, task: Task, sizes: tuple[int, int]) -> tuple[Spot, ...]:
+        """Places for as many members as have room, and `sizes[1]` at least; none taken."""
+        assert scene.mix is not None  # the caller has set it
+        for members in range(sizes[0], sizes[1] - 1, -1):
+            spots = place_gang(Chooser(view.copy(), Policy.RELUME, scene.mix), [task] * members)
+            if spots is not None:
+                return spots
+        return ()
+
+    def _fragmented(self, scene: Scene, task: Task, plan: ReclaimPlan, space: Space) -> tuple[float, float]:
+        """F before and after the plan."""
+        assert scene.mix is not None  # the caller has set it
+        later = space.copy()
+        for victim in plan.victims:
+            members = next(job.members for job in scene.jobs if job.name == victim.job)
+            for index in victim.members:
+                later.give(members[index].task, members[index].spot)
+        for spot in plan.spots:
+            later.take(task, spot)
+        return Fragmentation(space, scene.mix).ratio(), Fragmentation(later, scene.mix).ratio()
+
+    def _take(self, scene: Scene, task: Task, plan: ReclaimPlan, asked: AskedGang) -> None:
+        if not plan.spots:
+            return
+        shortage = Shortage(name=asked.job, task=task, count=len(plan.spots), priority=asked.priority, since=self._now)
+        self._scene = after(scene, shortage, plan, self._policy.lending.reclaim, self._now)
+        for spot in plan.spots:
+            for column in spot.cards:
+                self._training[spot.node, column] += spot.milli
+        self._mark_partial(task, plan.spots)
+
+    def _mark_partial(self, task: Task, spots: Sequence[Spot]) -> None:
+        for spot in spots:
+            if spot.cards and not task.profile and spot.milli < MILLI:
+                self._partial[spot.node, list(spot.cards)] = 1
