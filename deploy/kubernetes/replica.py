@@ -186,7 +186,8 @@ class PodReplica:
             self._move(ReplicaEvent.ANSWERED)
         assert self._watch is not None
         trouble = await self._watch.trouble()
-        if self._watch.ends:
+        lost = trouble.reason == PodReason.NODE_LOST or not self._tools.node_ready(self._watch.pod.node)
+        if self._watch.ends and not lost:
             await self._leave(trouble, self._watch)
         elif self.drained:
             return Verdict("", f"drained, and ended by itself ({trouble.message})")

@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from deploy.kubernetes.resources import DEPLOYMENTS, EVENTS, MODELS, STATEFUL_SETS, Resource
 from tests.support.kube_plane import ControlPlane
-from tests.support.kube_stories import DEPLOYMENT, burst
-from tests.support.kube_world import World, parsed, pod_model, world
+from tests.support.kube_stories import annotated, burst
+from tests.support.kube_world import World, pod_model, world
 
 pytestmark = [pytest.mark.slow, pytest.mark.kubernetes, pytest.mark.needs("kubernetes")]
-
-ANNOTATIONS = {
-    "relume.dev/model": "mistral", "relume.dev/slots": "4", "relume.dev/max-replicas": "4",
-    "relume.dev/keep-alive": "2s",
-    "relume.dev/spec": "resources: {gpus: 1, cpu: 0.1, memory: 64Mi}\nscaling: {stableWindow: 4s, panicWindow: 1s}",
-}  # fmt: skip
-
-
-async def make(here: World, resource: Resource, **annotations: str | None) -> None:
-    """The object, annotated."""
-    body: dict[str, Any] = parsed(DEPLOYMENT.replace("ROOT", str(Path(__file__).parents[2])))
-    body["kind"] = resource.kind
-    body["metadata"]["annotations"] = {key: text for key, text in (ANNOTATIONS | annotations).items() if text}
-    if resource is STATEFUL_SETS:
-        body["spec"]["serviceName"] = "mistral"
-        body["spec"]["podManagementPolicy"] = "Parallel"
-    await here.api.apply(resource.path(here.namespace, "mistral-7b"), body, {"fieldManager": "tests"})
 
 
 async def told(here: World, kind: str) -> list[tuple[str, str]]:
@@ -44,7 +26,7 @@ async def test_an_annotation_enrols(plane: ControlPlane, tmp_path: Path, resourc
     """A request wakes it, a burst grows it, it goes back to zero; without the annotation it is let go."""
     async with world(plane, tmp_path) as here:
         await here.relume.start()
-        await make(here, resource)
+        await annotated(here, resource)
         await here.known("mistral")
         assert await burst(here, "mistral") >= 2
         path = resource.path(here.namespace, "mistral-7b")
@@ -54,7 +36,7 @@ async def test_an_annotation_enrols(plane: ControlPlane, tmp_path: Path, resourc
 
         await here.until("it is at zero", zero)
         assert ("Enrolled", "relume scales it as model mistral") in await told(here, resource.kind)
-        await make(here, resource, **{"relume.dev/model": None})
+        await annotated(here, resource, **{"relume.dev/model": None})
 
         async def let_go() -> bool:
             return await here.status("mistral") == {}
@@ -67,7 +49,7 @@ async def test_what_is_wrong_is_told_on_the_object(plane: ControlPlane, tmp_path
     """A value that cannot be, and a Model object of the name, which goes first; when that is gone it is enrolled."""
     async with world(plane, tmp_path) as here:
         await here.relume.start()
-        await make(here, DEPLOYMENTS, **{"relume.dev/slots": "none"})
+        await annotated(here, DEPLOYMENTS, **{"relume.dev/slots": "none"})
 
         async def refused() -> bool:
             return any(reason == "NotEnrolled" and "whole number" in note
@@ -76,7 +58,7 @@ async def test_what_is_wrong_is_told_on_the_object(plane: ControlPlane, tmp_path
         await here.until("the wrong number is told", refused)
         await here.apply(pod_model("mistral"))
         await here.state("Zero", "mistral")
-        await make(here, DEPLOYMENTS)
+        await annotated(here, DEPLOYMENTS)
 
         async def second() -> bool:
             return any(reason == "NotEnrolled" and "Model object named mistral" in note

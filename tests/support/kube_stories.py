@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-from deploy.kubernetes.resources import DEPLOYMENTS
-from tests.support.kube_world import World, parsed
+from deploy.kubernetes.resources import DEPLOYMENTS, STATEFUL_SETS, Resource
+from tests.support.kube_world import World, parsed, pod_model
 from tests.support.running import simulated
 
 DEPLOYMENT: Final = """
@@ -57,6 +57,40 @@ async def enrol(here: World) -> None:
     await here.api.apply(DEPLOYMENTS.path(here.namespace, "mistral-7b"), parsed(text), {"fieldManager": "tests"})
     await here.apply(enrolled())
     await here.state("Zero", "mistral")
+
+
+ANNOTATIONS: Final = {
+    "relume.dev/slots": "4", "relume.dev/max-replicas": "4", "relume.dev/keep-alive": "2s",
+    "relume.dev/spec": "resources: {gpus: 1, cpu: 0.1, memory: 64Mi}\nscaling: {stableWindow: 4s, panicWindow: 1s}",
+}  # fmt: skip
+
+
+async def annotated(here: World, resource: Resource, name: str = "mistral", **annotations: str | None) -> None:
+    """A Deployment or StatefulSet, enrolled by annotations as model `name`; None takes one away."""
+    text = DEPLOYMENT.replace("ROOT", str(Path(__file__).parents[2])).replace("mistral", name)
+    body = parsed(text)
+    body["kind"] = resource.kind
+    told = ANNOTATIONS | {"relume.dev/model": name} | annotations
+    body["metadata"]["annotations"] = {key: word for key, word in told.items() if word}
+    if resource is STATEFUL_SETS:
+        body["spec"] |= {"serviceName": name, "podManagementPolicy": "Parallel"}
+    await here.api.apply(resource.path(here.namespace, f"{name}-7b"), body, {"fieldManager": "tests"})
+
+
+async def through_admin_port(here: World) -> None:
+    """What the command line does to objects and pods: apply, logs, scale, delete."""
+    admin = f"{here.relume.endpoints['admin']}/v1alpha1"
+    headers = {"Content-Type": "application/yaml"}
+    document = pod_model("own", minReplicas=1).encode()
+    async with here.session.post(f"{admin}/apply", data=document, headers=headers) as answer:
+        assert answer.status == 200, await answer.text()
+    await here.state("Ready", "own")
+    async with here.session.get(f"{admin}/replicas/own-r1-0/logs") as answer:
+        assert answer.status == 200, await answer.text()
+    async with here.session.put(f"{admin}/models/own/scale", json={"replicas": 0, "for": "1h"}) as answer:
+        assert answer.status == 200, await answer.text()
+    async with here.session.delete(f"{admin}/models/own") as answer:
+        assert answer.status == 200, await answer.text()
 
 
 async def burst(here: World, model: str = "echo") -> int:
