@@ -158,36 +158,56 @@ class Decider:
         growing = [self._waiting_job(self._seats[name], now) for name in sorted(self._growing)]
         placed, lacks = place_jobs(room, waiting, growing), dict[Need, Lack]()
         for one in growing:
+            if not placed.more[one.seat.name] and not placed.spots:  # a demand has taken it
+                one.seat.room_ended(one.seat.grows_since, now)
             self._grow(one, placed.more[one.seat.name], made, now)
         for one in waiting:
             seat = one.seat
             spots = placed.spots.get(seat.name)
             if spots is None:
+                if not placed.spots:  # else another job has it
+                    seat.room_ended(seat.fits_since, now)
                 seat.fits_since = None
                 need = need_of(one.resources)
                 lacks[need] = lacks.get(need) or lack(self._ledger, need)
                 self._tell(seat, made, *_why(one, room, lacks[need]))
                 continue
             seat.fits_since = now if seat.fits_since is None else seat.fits_since
-            waited = Seconds(now - (now if seat.waiting_since is None else seat.waiting_since))
-            settles = Seconds(0.0) if one.claimed or one.kept else self._policy.settles(seat.recent(now), waited)
-            due = Instant(seat.fits_since + settles)
+            due, why, words = (now, Because.SETTLES, "") if one.claimed or one.kept else self._due(seat, now)
             if now < due:
                 self._look_at.append(due)
-                self._tell(seat, made, Because.SETTLES, "there is room; it is waited for whether that lasts")
+                self._tell(seat, made, why, words)
             else:
                 made.started[seat.name] = self._started(seat, spots, now)
+
+    def _due(self, seat: JobSeat, now: Instant) -> tuple[Instant, Because, str]:
+        """When a job is started that there is room for, and why not before."""
+        began, lasted = seat.fits_since or now, seat.lasted(now)
+        settles = began + self._settles(seat, now)
+        spent = seat.spent_until(now)
+        if spent is None:
+            return Instant(settles), Because.SETTLES, "there is room; it is waited for whether that lasts"
+        lasts = began + self._policy.outlasts(max(lasted, default=None))
+        words = "there is room, but it has spent its budget and could not give it back"
+        return Instant(max(settles, min(spent, lasts))), Because.SPENT, words
+
+    def _settles(self, seat: JobSeat, now: Instant) -> Seconds:
+        """How long room must last for a job that had to yield lately."""
+        lasted, waited = seat.lasted(now), Seconds(now - (now if seat.waiting_since is None else seat.waiting_since))
+        usual = lasted[len(lasted) // 2] if len(lasted) > 1 else None
+        restart = Seconds(save_of(seat, self._policy) + self._policy.restore)
+        return self._policy.settles(seat.recent(now), waited, restart, usual)
 
     def _grow(self, one: Waiting, more: int, made: Made, now: Instant) -> None:
         """Have a job that could have so many more members end, to be started again with them, once that pays."""
         seat, case = one.seat, one.seat.governing
         if not more or case is not None:
-            seat.grows_since = None
+            seat.grows_since = seat.grows_since if more else None
             made.needless += [] if more or case is None else [case.id]
             return
         seat.grows_since = now if seat.grows_since is None else seat.grows_since
         lasts = self._policy.grows(len(seat.granted), more, save_of(seat, self._policy))
-        due = Instant(seat.grows_since + max(lasts, self._policy.settles(seat.recent(now), Seconds(0.0))))
+        due = Instant(seat.grows_since + max(lasts, self._settles(seat, now)))
         if now < due:
             self._look_at.append(due)
             return
@@ -199,6 +219,11 @@ class Decider:
         grant = started(seat, seat.job, tuple(self._mirror.placement(spot) for spot in spots))
         self._claims.take(training_key(seat.name), holdings_of(grant.members))
         seat.waited = Seconds(now - (now if seat.waiting_since is None else seat.waiting_since))
+        if not seat.kept:
+            seat.room_since = seat.fits_since
+        elif seat.grows_since is not None:
+            seat.room_since = seat.grows_since
+        seat.grows_since = None
         seat.waiting_since = seat.fits_since = None
         seat.started_at, seat.told = now, ((), "")
         self._waiting.discard(seat.name)
@@ -244,6 +269,7 @@ class Decider:
             job = seat.job
             name = training_key(seat.name)
             able = job is not None and lowest is not None and job.policy.priority > lowest and seat.fits_since is None
+            able = able and seat.spent_until(now) is None
             if job is None or not (able or name in served):
                 continue
             self.gangs[name] = Short(
@@ -287,6 +313,7 @@ class Decider:
         for victim in merged(plan.victims):
             seat, how = self._seats[victim.job], (self._policy, self.epoch)
             case = new_case(seat, short, how, now, message=f"{who} needs its cards")
+            seat.room_ended(seat.room_since, max(short.since, seat.room_since or now))
             if not victim.whole:
                 given, count = tuple(seat.granted[index] for index in victim.members), len(seat.granted)
                 case = replace(giving(case, given), message=f"{who} needs {len(given)} of its {count} members' cards")
@@ -324,11 +351,13 @@ def _since(seat: JobSeat, now: Instant) -> Instant:
     return now if seat.job is None or seat.next_run > 1 else min(now, seat.job.at)
 
 
-def _turn(one: Waiting, now: Instant) -> tuple[int, float, Instant, str]:
-    """Who is started first: the higher priority, raised by age; then who has waited longest; then by name."""
+def _turn(one: Waiting, now: Instant) -> tuple[bool, int, float, Instant, str]:
+    """Who is started first: who could give back what it gets; the higher priority, raised by age; then who has waited
+    longest; then by name."""
     seat = one.seat
     assert seat.job is not None
-    return -one.priority, seat.waiting_since or now, seat.job.at, seat.name
+    spent = seat.spent_until(now) is not None and not one.kept
+    return spent, -one.priority, seat.waiting_since or now, seat.job.at, seat.name
 
 
 def _why(one: Waiting, room: Room, found: Lack) -> tuple[Because, str]:

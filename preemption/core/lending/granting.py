@@ -38,6 +38,8 @@ class Because(StrEnum):
     """There would be room, but a model lacks the same and comes first."""
     SETTLES = "settles"
     """There is room; it is waited for whether that lasts, since the job had to yield lately."""
+    SPENT = "budget_spent"
+    """There is room; but the job had to yield as often as it may within an hour, and could not give it back."""
 
 
 _NUMBERS: Final = re.compile(r"\d[\d.]*( \w+)?")

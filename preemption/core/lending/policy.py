@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from events.units import Seconds
 from preemption.core.attempts.attempt import AttemptPolicy
 from preemption.core.reclaim.values import ReclaimPolicy
 from preemption.core.training import TrainingPolicy
+
+_LONGER: Final = 1.5
+_SURELY: Final = 2.0
+"""Times what room usually lasted, or lasted at the longest, after which this is taken to be another kind of room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,9 +21,9 @@ class LendingPolicy:
 
     `reserve_shared`, `reserve_whole`: shares of a node that training cannot take (the issue: a fifth).
     `settle`: for how long there must have been room before a job that had to yield once in the last hour gets it back;
-    each further time `settle_growth` times as long, up to `most_settle`, and half as long for each `age_every` that it
-    waits. So a load that comes and goes faster finds the cards free, one that comes more rarely leaves training in
-    peace, and nobody starves.
+    each further time `settle_growth` times as long, up to `most_settle`, but not longer than `patience` times what it
+    costs to give it back once more (save and restore): a card that lies idle for longer costs more than it can save.
+    Once it is known how long such room usually lasts, that decides: see `settles`.
     `save`, `restore`: estimates where nothing is known. `drains`: when a draining replica is expected to be gone;
     `drain_bound`: when it surely is (docs/decisions/0008-drain-bound-is-five-minutes.md).
     """
@@ -30,18 +35,31 @@ class LendingPolicy:
     settle: Seconds = Seconds(5.0)
     settle_growth: float = 4.0
     most_settle: Seconds = Seconds(1200.0)
+    patience: float = 4.0
     save: Seconds = Seconds(30.0)
     restore: Seconds = Seconds(30.0)
     drains: Seconds = Seconds(5.0)
     drain_bound: Seconds = Seconds(300.0)
 
-    def settles(self, yielded: int, waited: Seconds) -> Seconds:
+    def settles(self, yielded: int, waited: Seconds, restart: Seconds, usual: Seconds | None) -> Seconds:
         """How long room must last before a job is started in it that had to yield so often in the last hour, and has
-        waited so long."""
+        waited so long. `restart`: its save and restore. `usual`: how long such room lasted lately; None: not known.
+
+        Room that usually lasts for longer than anybody should wait is taken soon. Shorter one is of little use, so it
+        is waited for whether this lasts longer. What is the longest that anybody should wait halves with each
+        `age_every` that the job has waited, so nobody starves.
+        """
         if not yielded:
             return Seconds(0.0)
-        longest = min(self.most_settle, self.settle * self.settle_growth ** (yielded - 1))
-        return Seconds(longest / 2.0 ** min(32, waited // self.reclaim.age_every))
+        most = min(self.most_settle, self.patience * restart) / 2.0 ** min(32, waited // self.reclaim.age_every)
+        if usual is None:
+            return Seconds(min(most, self.settle * self.settle_growth ** (yielded - 1)))
+        return Seconds(min(most, self.settle if usual > most else _LONGER * usual))
+
+    def outlasts(self, longest: Seconds | None) -> Seconds:
+        """How long room must last before a job gets it that has spent its budget, and so could not give it back:
+        surely longer than any did lately."""
+        return self.most_settle if longest is None else Seconds(min(self.most_settle, _SURELY * longest))
 
     def grows(self, members: int, more: int, save: Seconds) -> Seconds:
         """How long there must have been room for `more` members before a job of so many is started again with them:

@@ -16,6 +16,9 @@ from preemption.core.lending.case import Case, Cause
 from preemption.core.reclaim.pricing import HOUR
 from preemption.core.training import TrainingPolicy
 
+ROOMS_KEPT: Final = 8
+"""Of how many times that there was room for a job it is remembered how long that lasted."""
+
 YIELDS_KEPT: Final = 64
 """Instants at which a job had to yield that are remembered: more than an hour of the tightest cool-down in use."""
 
@@ -85,6 +88,10 @@ class JobSeat:
     """When its present run was granted by us."""
     fits_since: Instant | None = None
     """Since when it could have been started; None: it cannot be now."""
+    room_since: Instant | None = None
+    """Since when there was room for its present run."""
+    rooms: tuple[tuple[Instant, Seconds], ...] = ()
+    """Until when there was room for it that a demand then took, and how long that had lasted; the newest."""
     grows_since: Instant | None = None
     """Since when there has been room for more of its members than run; None: there is none."""
     misplaced: bool = False
@@ -173,6 +180,20 @@ class JobSeat:
         """How often it had to yield within the last hour; older times are forgotten."""
         self.yielded = tuple(at for at in self.yielded if now - at < HOUR)[-YIELDS_KEPT:]
         return len(self.yielded)
+
+    def room_ended(self, since: Instant | None, now: Instant) -> None:
+        """Room that there was for it since then has been asked for."""
+        if since is not None:
+            self.rooms = (*self.rooms, (now, Seconds(max(0.0, now - since))))[-ROOMS_KEPT:]
+
+    def lasted(self, now: Instant) -> tuple[Seconds, ...]:
+        """How long room for it lasted within the last hour, the shortest first."""
+        return tuple(sorted(lasted for at, lasted in self.rooms if now - at < HOUR))
+
+    def spent_until(self, now: Instant) -> Instant | None:
+        """Until when it has spent its budget, so that nobody may ask it to yield; None: it has not."""
+        most = 0 if self.job is None else self.job.policy.budget_per_hour
+        return Instant(self.yielded[-most] + HOUR) if most and self.recent(now) >= most else None
 
     @property
     def holding(self) -> tuple[Case, ...]:
