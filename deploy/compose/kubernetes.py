@@ -117,6 +117,8 @@ class KubernetesPart:
         """See `Part.read`."""
         yield from readings("allocator", self.allocator.stats)
         yield from readings("kubernetes", KubernetesStats() if self._cluster is None else self._cluster.stats())
+        if self._cluster is not None:
+            yield from readings("kubernetes", self._cluster.training_stats())
 
 
 def lasting_identity(folder: Path, node: str) -> str:

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from coldstart.cache.wanting import Wanted
+from deploy.api.declaring import Declarations
 from deploy.kubernetes.annotated import AnnotatedObjects
 from deploy.kubernetes.api import KubeApi, connect
-from deploy.kubernetes.declaring import Declaring, ModelObjects
+from deploy.kubernetes.declaring import ModelObjects
 from deploy.kubernetes.enrolling import Enrolments
 from deploy.kubernetes.lease import Lease
 from deploy.kubernetes.leftovers import Leftovers
@@ -37,6 +38,7 @@ from deploy.kubernetes.shaping import HOST, PodOrder, WeightsMount, pod_name
 from deploy.kubernetes.stories import Stories
 from deploy.kubernetes.telling import Teller
 from deploy.kubernetes.tools import Tools
+from deploy.kubernetes.training.training import KubernetesTraining, KubernetesTrainingStats
 from deploy.kubernetes.views import PodView
 from deploy.local.alarms import Alarms
 from deploy.local.looking import Looking
@@ -53,6 +55,7 @@ from events.names import ModelName, Topic
 from events.types.models import ModelDeclared
 from events.types.phases import ReplicaDrained, ReplicaSuspected
 from events.types.replicas import CardsObserved, ReplicasObserved, ReplicaState
+from events.types.training import TrainingObserved
 from events.units import Seconds
 from events.writer import EventWriter
 from runtime.adapters.registry import engine_for
@@ -88,7 +91,7 @@ class KubernetesCluster:
     """The adapter of one namespace. `stand_by`, then `start`, in the end `stop`. Used on one event loop."""
 
     def __init__(
-        self, log: EventLog, writer: EventWriter, clock: Clock, declaring: Declaring, settings: KubernetesSettings
+        self, log: EventLog, writer: EventWriter, clock: Clock, declaring: Declarations, settings: KubernetesSettings
     ) -> None:
         self._event_log = log
         self._writer = writer
@@ -98,6 +101,7 @@ class KubernetesCluster:
         self._view = View(None, settings.drain_bound)
         self._shapes = Shapes()
         self._stories = Stories(clock)
+        self._training = KubernetesTraining(log, writer, clock, declaring, settings)
         self._alarms: Alarms[ModelName] = Alarms(clock)
         self._publisher: Publisher[ModelName] = Publisher(log, writer, clock, self._state)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -139,12 +143,16 @@ class KubernetesCluster:
             self._spawn(run)
         synced = (self._pods.reflector.synced, self._nodes.reflector.synced, self._models.synced)
         await self._until_broken(_all_set(synced))
+        await self._until_broken(self._training.read())
         async for record in self._event_log.read(Query(topic=Topic.MODELS)):
             self._fold_declared(record.envelope)
             self._view.fold(record)  # all revisions that are still known, not only the newest
+            self._training.fold(record)
         async for record in self._event_log.read(Query(topic=Topic.REPLICAS, newest_per_key=True)):
             if isinstance(record.envelope.data, ReplicasObserved):
                 self._leftovers.said(record.envelope.data)
+            elif isinstance(record.envelope.data, TrainingObserved):
+                self._training.found(record.envelope.data)
         async for record in self._event_log.read(Query(topic=Topic.CARDS, newest_per_key=True)):
             if isinstance(record.envelope.data, CardsObserved):
                 self._nodes.said(record.envelope.data)
@@ -152,6 +160,7 @@ class KubernetesCluster:
         for run in (self._publisher.run(), self._nodes.run(), self._ring(), self._teller.run(),
                     self._looking.read_all_metrics()):  # fmt: skip
             self._spawn(run)
+        self._training.begin()
         self._follow((Topic.PHASES, Topic.REPLICAS), Start(at="end"), self._take_news)
         self._follow((Topic.MODELS, Topic.GRANTS, Topic.DECISIONS), Start(at="newest_per_key"), self._take_states)
         await self._until_broken(self._caught_up.wait())
@@ -159,6 +168,7 @@ class KubernetesCluster:
         self._spawn(self._annotated.run())
         for kind in self._settings.enrolled:
             self._spawn(self._annotated.follow(kind))
+        self._training.declare()
 
     def _state(self, name: ModelName) -> tuple[ReplicasObserved, AnyEnvelope | None]:
         return self._reconciler.state(name)
@@ -179,7 +189,8 @@ class KubernetesCluster:
         self._tools = tools
         self._reconciler = Reconciler(tools, self._view, hands)
         self._leftovers = Leftovers(tools, self._reconciler, self._view, self._spawn)
-        self._nodes.holders(self._pods, self._view, self._is_ours)
+        self._training.wire(tools, self._spawn)
+        self._nodes.holders(self._pods, self._view, self._is_ours, self._training.held)
         numbers = LocalSettings()
         self._looking = Looking(clock, numbers, self._prober, self._reconciler.replicas, self._publisher.news)
         self._models = Reflector(api, MODELS.path(settings.namespace), self._object_changed)
@@ -242,6 +253,7 @@ class KubernetesCluster:
         """
         if self._wired:
             self._reconciler.close()
+            await self._training.close()
             try:
                 async with asyncio.timeout(LAST_WORDS):
                     await self._publisher.wait_idle()
@@ -293,8 +305,11 @@ class KubernetesCluster:
     def _take_states(self, batch: Batch) -> None:
         """Fold declarations, grants and wishes; look at what they change."""
         changed: dict[ModelName, None] = {}
+        jobs: dict[str, None] = {}
         for record in batch.records:
             self._fold_declared(record.envelope)
+            if (job := self._training.fold(record)) is not None:
+                jobs[job] = None
             if (told := self._stories.fold(record.envelope.data)) is not None:
                 self._teller.mark(told)
             if (name := self._view.fold(record)) is not None:
@@ -302,11 +317,13 @@ class KubernetesCluster:
         if batch.caught_up and not self._caught_up.is_set():
             self._view.begin_live()
             self._leftovers.adopt()
+            self._training.begin_live()
             changed = dict.fromkeys(self._view.models)  # each gets its state published, also the empty ones
             self._caught_up.set()
         if self._caught_up.is_set():
             for name in changed:
                 self._reconciler.look(name)
+            self._training.take(jobs)
 
     def _fold_declared(self, envelope: AnyEnvelope) -> None:
         if isinstance(envelope.data, ModelDeclared):
@@ -323,6 +340,9 @@ class KubernetesCluster:
                 case ReplicasObserved():
                     if is_older(record.envelope, self._writer.epoch) and data.model in self._view.models:
                         self._publisher.say_again(ModelName(data.model))
+                case TrainingObserved():
+                    if is_older(record.envelope, self._writer.epoch):
+                        self._training.say_again(data.job)
                 case ReplicaDrained():
                     self._reconciler.drained(data.model, data.replica, record.envelope.time)
                 case ReplicaSuspected():
@@ -344,7 +364,7 @@ class KubernetesCluster:
     # What the API server says.
 
     def _is_ours(self, pod: PodView) -> bool:
-        return self._leftovers.is_ours(pod) or self._enrolments.has(pod)
+        return self._leftovers.is_ours(pod) or self._enrolments.has(pod) or self._training.is_ours(pod)
 
     def _pod_changed(self, pod: PodView, there: bool) -> None:
         if not self._wired:
@@ -352,11 +372,14 @@ class KubernetesCluster:
         if pod.node:
             self._nodes.mark(pod.node)
         self._enrolments.heard(pod, there)
+        self._training.heard(pod)
         if there and self._caught_up.is_set():
             self._leftovers.heard(pod)
 
     def _node_turned(self, node: str, ready: bool) -> None:
         """A node is ready again, or not any more: then its replicas must answer by themselves."""
+        if self._wired:
+            self._training.node_turned()
         if ready or not self._wired:
             return
         for replica in self._reconciler.replicas():
@@ -375,6 +398,10 @@ class KubernetesCluster:
     def api(self) -> KubeApi | None:
         """The API server; None before `stand_by` has reached it."""
         return self._api
+
+    def training_stats(self) -> KubernetesTrainingStats:
+        """Of training jobs; zeros before `start`."""
+        return self._training.stats()
 
     def stats(self) -> KubernetesStats:
         """Counts and levels; zeros before `start`."""

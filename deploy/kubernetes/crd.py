@@ -54,18 +54,26 @@ def _number(description: str) -> Schema:
     return {"type": "integer", "description": description}
 
 
-_CONDITION: Final[Schema] = {
-    "type": "object",
-    "required": ["type", "status"],
-    "properties": {
-        "type": _text("What is told: Accepted, Granted, Ready, Starts."),
-        "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
-        "reason": _text("A word for programs."),
-        "message": _text("A sentence for people."),
-        "observedGeneration": _number("The generation of the object that this was said of."),
-        "lastTransitionTime": {"type": "string", "format": "date-time"},
-    },
-}
+_TYPE: Final = "What is told: Accepted, Granted, Ready, Starts."
+_TRAINING_TYPE: Final = "What is told: Accepted, Granted, Running, Yielding, Saved, Disturbed."
+
+
+def _conditions(types: str) -> Schema:
+    one: Schema = {
+        "type": "object",
+        "required": ["type", "status"],
+        "properties": {
+            "type": _text(types),
+            "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
+            "reason": _text("A word for programs."),
+            "message": _text("A sentence for people."),
+            "observedGeneration": _number("The generation of the object that this was said of."),
+            "lastTransitionTime": {"type": "string", "format": "date-time"},
+        },
+    }
+    return {"type": "array", "items": one, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+
+
 _STATUS: Final[Schema] = {
     "type": "object",
     "description": "What relume makes of it. Written by relume.",
@@ -80,8 +88,34 @@ _STATUS: Final[Schema] = {
         "revision": _number("Counts up when what a replica is made of changes."),
         "observedGeneration": _number("The newest generation of the object that relume has taken in."),
         "selector": _text("Labels of the replicas' pods."),
-        "conditions": {"type": "array", "items": _CONDITION, "x-kubernetes-list-type": "map",
-                       "x-kubernetes-list-map-keys": ["type"]},
+        "conditions": _conditions(_TYPE),
+    },
+}  # fmt: skip
+_TRAINING_STATUS: Final[Schema] = {
+    "type": "object",
+    "description": "What relume makes of it. Written by relume.",
+    "properties": {
+        "state": _text("Pending, Starting, Running, Saving, Parked, Paused, Finished, Failed or Cancelled."),
+        "reason": _text("Why, in a word."),
+        "message": _text("Why, in a sentence."),
+        "run": _number("Counts up with each start of the whole gang."),
+        "members": _number("Pods of the gang."),
+        "readyMembers": _number("Pods whose containers run."),
+        "granted": _number("Members that may run now."),
+        "step": _number("Completed steps, the newest that was told."),
+        "resumedStep": _number("The step from which this run went on."),
+        "checkpointStep": _number("The newest committed checkpoint holds all of so many steps."),
+        "checkpoint": _text("Where that is, as its trainer says it."),
+        "checkpointVerified": {"type": "boolean", "description": "Whether it was told with its manifest."},
+        "preemptions": _number("How often it has yielded."),
+        "failures": _number("Runs that failed in a row."),
+        "ending": _text("How the newest run ended."),
+        "observedGeneration": _number("The newest generation of the object that relume has taken in."),
+        "selector": _text("Labels of the members' pods."),
+        "conditions": _conditions(_TRAINING_TYPE),
+        # of the first definition of this kind; definitions only gain fields
+        "replicas": _number("Not written."), "readyReplicas": _number("Not written."),
+        "wanted": _number("Not written."), "revision": _number("Not written."),
     },
 }  # fmt: skip
 _AGE: Final = ("Age", "date", ".metadata.creationTimestamp")
@@ -97,8 +131,10 @@ def kinds() -> Sequence[Kind]:
              ("Reason", "string", ".status.reason"), _AGE), scaled=True,
         ),
         Kind(
-            "TrainingJob", "trainingjobs", ("rtrain",), training_schema(), rules.TRAINING, _STATUS,
-            (("State", "string", ".status.state"), ("Reason", "string", ".status.reason"), _AGE),
+            "TrainingJob", "trainingjobs", ("rtrain",), training_schema(), rules.TRAINING, _TRAINING_STATUS,
+            (("State", "string", ".status.state"), ("Run", "integer", ".status.run"),
+             ("Ready", "integer", ".status.readyMembers"), ("Step", "integer", ".status.step"),
+             ("Saved", "integer", ".status.checkpointStep"), ("Reason", "string", ".status.reason"), _AGE),
         ),
     )  # fmt: skip
 

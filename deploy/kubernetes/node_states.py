@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from deploy.kubernetes.api import KubeApi
@@ -22,6 +22,8 @@ from events.writer import EventWriter
 
 logger = logging.getLogger(__name__)
 
+Held = Callable[[], Mapping[str, frozenset[str]]]
+"""The cards of each node that training has."""
 APART: Final = Seconds(0.2)
 """Between two looks at all nodes that changed: a burst of pods is one change. Chosen."""
 
@@ -44,10 +46,11 @@ class NodeStates:
         self._pods: Iterable[PodView] = ()
         self._view: View | None = None
         self._is_ours: Callable[[PodView], bool] = lambda _: False
+        self._training: Held = dict
 
-    def holders(self, pods: PodStore, view: View, is_ours: Callable[[PodView], bool]) -> None:
-        """Who takes what of the nodes: pods of others, and what is granted."""
-        self._pods, self._view, self._is_ours = pods, view, is_ours
+    def holders(self, pods: PodStore, view: View, is_ours: Callable[[PodView], bool], training: Held) -> None:
+        """Who takes what of the nodes: pods of others, and what is granted to models, and to training."""
+        self._pods, self._view, self._is_ours, self._training = pods, view, is_ours, training
 
     def said(self, state: CardsObserved) -> None:
         """What the log says of a node, which may be gone since."""
@@ -107,6 +110,9 @@ class NodeStates:
             for replica in () if grant is None else grant.replicas:
                 if replica.placement.node in held:
                     held[replica.placement.node].update(replica.placement.gpus)
+        for name, cards in self._training().items():
+            if name in held:
+                held[name] |= cards
         return held
 
     def _changed(self, name: str, item: Json | None) -> None:

@@ -38,6 +38,8 @@ class Resource:
 
 
 MODELS: Final = Resource(GROUP, VERSION, "models", "Model")
+TRAINING_JOBS: Final = Resource(GROUP, VERSION, "trainingjobs", "TrainingJob")
+JOBS: Final = Resource("batch", "v1", "jobs", "Job")
 PODS: Final = Resource("", "v1", "pods", "Pod")
 NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")

@@ -40,6 +40,11 @@ _RESOURCES: Final = (
          "gpus, gpuFraction and migProfile are given together; keep one"),
 )  # fmt: skip
 
+_MOUNT: Final = (
+    Rule("(has(self.claim) ? 1 : 0) + (has(self.hostPath) ? 1 : 0) + (has(self.memory) ? 1 : 0) == 1",
+         "a mount has one source; write one of claim, hostPath and memory"),
+)  # fmt: skip
+
 MODEL: Final[Mapping[str, Sequence[Rule]]] = {
     "": (
         _NAMED,
@@ -96,10 +101,7 @@ MODEL: Final[Mapping[str, Sequence[Rule]]] = {
         )
         for name in ("timeToFirstToken", "latency")
     },
-    "spec.pod.mounts[]": (
-        Rule("(has(self.claim) ? 1 : 0) + (has(self.hostPath) ? 1 : 0) + (has(self.memory) ? 1 : 0) == 1",
-             "a mount has one source; write one of claim, hostPath and memory"),
-    ),
+    "spec.pod.mounts[]": _MOUNT,
 }  # fmt: skip
 """By the path of the object that ``self`` is; ``[]`` stands for each item."""
 
@@ -117,6 +119,7 @@ TRAINING: Final[Mapping[str, Sequence[Rule]]] = {
              "a signal is named, and no channel sends it; add signal to checkpoint.channels, or leave signal out"),
     ),
     "spec.resources": _RESOURCES,
+    "spec.pod.mounts[]": _MOUNT,
 }  # fmt: skip
 
 UNFILLED: Final = frozenset({"spec.timeouts.firstByte", "spec.timeouts.idle"})

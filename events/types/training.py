@@ -172,7 +172,8 @@ class TrainingObserved:
     `empty_at`: when, after the end, its cards were seen free of every process of it; until then nobody may get them.
     `step`: completed steps, the newest that was told. `resumed_step`: where this run began (0: at the beginning);
     None: it has not said. `restore_bad`: this run could not load a checkpoint and fell back. `reports`: whether it has
-    said anything at all, so whether it has the SDK. `failures` counts runs that failed in a row; while above zero,
+    said anything at all, so whether it has the SDK. `blocked`: why it cannot be made to end by force now, such as a
+    disruption budget; empty: it can, as far as is known. `failures` counts runs that failed in a row; while above zero,
     `retry_at` is when another one makes sense.
     """
 
@@ -193,6 +194,7 @@ class TrainingObserved:
     restore_bad: bool = False
     checkpoint: CheckpointStatus | None = None
     notice: NoticeStatus | None = None
+    blocked: str = ""
     failures: Count = 0
     retry_at: At | None = None
     reason: str = ""

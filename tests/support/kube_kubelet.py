@@ -114,7 +114,7 @@ class ProcessKubelet:
         await self._api.create(NODES.path(), body)
         await self._say_ready(node)
         # the lifecycle controller lifts its taint once it has seen the node ready
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             while (await self._api.get(NODES.path("", node.name)))["spec"].get("taints"):  # noqa: ASYNC110 - elsewhere
                 await asyncio.sleep(0.1)
 

@@ -18,6 +18,7 @@ import aiohttp
 from deploy.kubernetes.resources import Json
 from deploy.kubernetes.times import time
 from events.clock import SystemClock
+from tests.support.kube_notes import PodNotes
 
 FIRST_BACKOFF: Final = 1.0
 """Seconds before a container is started again; a real kubelet's first is 10."""
@@ -50,6 +51,7 @@ class PodProcess:
         self.uid: str = pod["metadata"]["uid"]
         self.node: str = pod["spec"]["nodeName"]
         self.log = folder / f"{pod['metadata']['name']}-{self.uid[:8]}.log"
+        self.notes = PodNotes(pod, folder)
         self._tell = tell
         self._clock = SystemClock()
         self._container: Json = pod["spec"]["containers"][0]
@@ -102,7 +104,10 @@ class PodProcess:
         backoff = FIRST_BACKOFF
         while not self._over:
             code = await self._run_once()
-            if self._over or self._ending.is_set():
+            if self._is_over():
+                return
+            if self._ending.is_set():  # a kubelet tells how it ended before it lets the object go
+                await self._say("Failed" if code else "Succeeded", self._last)
                 return
             policy = self.pod["spec"].get("restartPolicy", "Always")
             if policy == "Never" or (policy == "OnFailure" and code == 0):
@@ -116,15 +121,20 @@ class PodProcess:
                     await self._ending.wait()
             backoff = min(backoff * 2, LONGEST_BACKOFF)
 
+    def _is_over(self) -> bool:
+        return self._over
+
     async def _run_once(self) -> int:
         """From the start of the process to its end: its exit code."""
         argv, env = self._command()
         began = time(self._clock.now())
         try:
             with self.log.open("ab") as log:
+                where = self._container.get("workingDir")
                 self._process = await asyncio.create_subprocess_exec(
-                    *argv, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-                )
+                    *argv, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                    cwd=None if where is None else self._mounted(where),
+                )  # fmt: skip
         except OSError as error:
             self._last = {"terminated": {"exitCode": 128, "reason": "StartError", "message": str(error)}}
             return 128
@@ -137,7 +147,8 @@ class PodProcess:
         exit_code = 128 - code if code < 0 else code
         reason = self._reason or ("Completed" if exit_code == 0 else "Error")
         self._last = {"terminated": {"exitCode": exit_code, "reason": reason, "startedAt": began,
-                                     "finishedAt": time(self._clock.now())}}  # fmt: skip
+                                     "finishedAt": time(self._clock.now()),
+                                     "message": self.notes.last_words()}}  # fmt: skip
         self._reason = ""
         return exit_code
 
@@ -185,6 +196,9 @@ class PodProcess:
         except TimeoutError:
             self._signal(signal.SIGKILL)
             await process.wait()
+        with contextlib.suppress(TimeoutError):  # how it ended is told first
+            async with asyncio.timeout(5):
+                await self._finished.wait()
 
     async def close(self) -> None:
         """End it at once."""
@@ -219,7 +233,7 @@ class PodProcess:
             folder = self.claims.get(claims.get(mount["name"], ""))
             if folder is not None:
                 text = text.replace(mount["mountPath"], str(folder / mount.get("subPath", "")))
-        return text
+        return self.notes.mapped(text)
 
     def _field(self, source: Json) -> str:
         where = source["fieldRef"]["fieldPath"]

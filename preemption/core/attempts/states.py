@@ -2,10 +2,10 @@
 
 Source: the state machine of our study of peers (Kueue, KAI, Volcano, Slurm, SkyPilot, KEP-4563), whose closure and
 liveness were checked before it was built; the tests check this table again. It differs in one thing: cards pass through
-"seen empty" on every way out of a victim that has ended, also when the shortage is gone meanwhile; and in that no
-disruption budget stands between a notice and the end: those govern evictions, and trainers are told, and leave by
-themselves. A pair that is not in the table changes nothing: messages come late, twice, or not at all; what is the case
-is told again.
+"seen empty" on every way out of a victim that has ended, also when the shortage is gone meanwhile; and disruption
+budgets have no state of their own: they govern evictions, and trainers are told, and leave by themselves. One that does
+not, and that a budget keeps from being evicted, is told to go on. A pair that is not in the table changes nothing:
+messages come late, twice, or not at all; what is the case is told again.
 """
 
 from __future__ import annotations
@@ -77,6 +77,8 @@ class Happened(StrEnum):
     """The wish that the claim is for still stands."""
     BOUND = "bound"
     """The cards went to the replica that they were claimed for."""
+    EVICTION_BLOCKED = "eviction_blocked"
+    """A disruption budget forbids to make it end by force."""
     NODE_LOST = "node_lost"
     CAPACITY_BACK = "capacity_back"
     STEP_SEEN = "step_seen"
@@ -124,8 +126,8 @@ TABLE: Final[dict[State, dict[Happened, State]]] = {
     _S.CANCELLING: {
         **_ENDED, _H.PROGRESS: _S.CONTINUED, _H.STEP_SEEN: _S.CONTINUED, _H.TIMEOUT: _S.STOPPING,
     },
-    _S.STOPPING: {**_ENDED, _H.TIMEOUT: _S.KILLING},
-    _S.KILLING: {**_ENDED, _H.TIMEOUT: _S.LOST},
+    _S.STOPPING: {**_ENDED, _H.TIMEOUT: _S.KILLING, _H.EVICTION_BLOCKED: _S.CANCELLING},
+    _S.KILLING: {**_ENDED, _H.TIMEOUT: _S.LOST, _H.EVICTION_BLOCKED: _S.CANCELLING},
     _S.DRAINING: {
         _H.CARDS_EMPTY: _S.CLAIMED, _H.TIMEOUT: _S.QUARANTINE, _H.NODE_LOST: _S.LOST,
     },

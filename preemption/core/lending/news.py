@@ -48,6 +48,8 @@ def _of_victim(seat: JobSeat, case: Case) -> list[News]:
             found.append(News(Happened.GONE if case.state is State.LOST else Happened.CARDS_EMPTY))
     if seat.misplaced and case.cause is not Cause.CARDS_GONE:  # (there that is why; it is told as any other)
         found.append(News(Happened.NODE_LOST))
+    if seen is not None and seen.blocked and seen.state is not RunState.ENDED:
+        found.append(News(Happened.EVICTION_BLOCKED))
     if _was_told(seat, case):
         found.append(News(Happened.SENT))
     if seen is not None:
