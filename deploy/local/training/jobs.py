@@ -232,8 +232,8 @@ class Jobs(Generic[R]):
             members=run.statuses(), started_at=run.started_at, ended_at=run.ended_at, empty_at=run.empty_at,
             ending=run.ending, reports=story.reports, step=story.step, step_at=story.step_at,
             resumed_step=story.resumed_step, restore_bad=story.restore_bad, checkpoint=story.checkpoint,
-            notice=story.notice, failures=job.failures, retry_at=job.retry_at, reason=reason, message=message,
-            log_tail=run.log_tail,
+            notice=story.notice, blocked=run.blocked, failures=job.failures, retry_at=job.retry_at, reason=reason,
+            message=message, log_tail=run.log_tail,
         )  # fmt: skip
 
 

@@ -36,6 +36,10 @@ class AnyRun(Protocol):
         """What it has said."""
 
     @property
+    def blocked(self) -> str:
+        """Why it cannot be made to end by force now; empty: it can."""
+
+    @property
     def failed(self) -> bool:
         """Whether its end counts as a failure."""
 

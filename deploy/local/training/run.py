@@ -256,6 +256,11 @@ class Run:
         return self.ear.story
 
     @property
+    def blocked(self) -> str:
+        """Nothing forbids to end a process."""
+        return ""
+
+    @property
     def notice(self) -> str:
         """The id of the notice that it was given and that holds; empty: none."""
         return self._notifier.stands
