@@ -91,7 +91,9 @@ class Enrolled:
             running.cancel()
 
     async def _served(self, kind: JobKind) -> bool:
+        """Whether the API server has the kind, which anybody may ask; then, whether we may see it."""
         try:
+            await self._tools.api.get(f"/apis/{kind.resource.group}/{kind.resource.version}")
             await self._tools.api.get(kind.resource.path(self._tools.namespace), {"limit": "1"})
         except (ApiError, ApiUnavailable) as error:
             logger.debug("%s are not followed: %s", kind.resource.plural, error)
