@@ -18,7 +18,8 @@ BENCHMARKS = {
     "activation": About("bench.activation", "first held request to the start command, one by one and in a burst"),
     "readiness": About("bench.readiness", "engine able to answer to first dispatch; the last of 1,000 held"),
     "held": About("bench.held", "5,000 held requests: memory and drain"),
-    "decisions": About("bench.decisions", "a decision at 10, 1,000, 10,000 models; an edge among 10,000"),
+    "decisions": About("bench.decisions", "a decision at 10 to 100,000 models; bytes a model; an edge among 10,000"),
+    "batching": About("bench.batching", "rules for the size of batches, simulated; a front before llama.cpp"),
     "allocator": About("bench.allocator", "a wish to its grant at 10 to 10,000 models"),
     "parts": About(
         "bench.parts", "gateway, autoscaler and cluster as processes on Kafka: held to started, ready to sent"

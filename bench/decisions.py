@@ -45,7 +45,7 @@ STABLE = 60
 
 async def run(effort: Effort) -> list[Figure]:
     """Microseconds a decision, KiB a model, milliseconds an edge."""
-    counts = (10, 100) if effort.quick else (10, 1000, 10_000)
+    counts = (10, 100) if effort.quick else (10, 1000, 10_000, 100_000)
     costs = {count: _decide_all(count, effort.rounds) for count in counts}
     figures = [_cost(count, *costs[count], growth=costs[counts[0]][0] / counts[0]) for count in counts]
     models = effort.size(300, 50)

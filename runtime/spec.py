@@ -9,7 +9,7 @@ from pydantic import Field
 
 from events.spec import Duration, Spec
 from events.units import Seconds
-from runtime.core.policy import Timeouts
+from runtime.core.policy import Batching, BatchRule, Timeouts
 
 
 class EngineType(StrEnum):
@@ -43,6 +43,24 @@ class TimeoutsSpec(Spec):
     def resolve(self) -> Timeouts:
         """Plain numbers."""
         return Timeouts(first_byte=Seconds(self.first_byte), idle=Seconds(self.idle), total=Seconds(self.total))
+
+
+class BatchingSpec(Spec):
+    """Single requests to /v1/embeddings, /v1/completions and the inference protocol of KServe v2 are gathered into one
+    for the engine, by a front that each replica has."""
+
+    rule: BatchRule = BatchRule.ADAPTIVE
+    """How the size of batches is found: adaptive (by what more at a time is worth), fixed, or aimd-gpu."""
+    window: Annotated[Duration, Field(ge=0, le=1)] = 0.02
+    """How long the first of a batch waits for others while the engine is idle."""
+    max_size: Annotated[int, Field(ge=2, le=64)] = 32
+    """Most inputs in one batch. No more come together than the replica has slots."""
+    latency: Annotated[Duration, Field(gt=0, le=600)] = 1.0
+    """Within how long 99 of 100 requests are to be answered: the rules make batches smaller above 80 % of it."""
+
+    def resolve(self) -> Batching:
+        """Plain numbers."""
+        return Batching(self.rule, Seconds(self.window), self.max_size, Seconds(self.latency))
 
 
 Slots = Annotated[int, Field(ge=1, le=4096)]

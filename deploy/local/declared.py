@@ -15,8 +15,8 @@ from coldstart.core.policy import SleepPolicy
 from coldstart.spec import SleepSpec, WeightsSpec
 from events.names import ModelName
 from events.types.models import ModelDeclared
-from runtime.core.policy import Timeouts
-from runtime.spec import EngineSpec, EngineType, Slots, TimeoutsSpec
+from runtime.core.policy import Batching, Timeouts
+from runtime.spec import BatchingSpec, EngineSpec, EngineType, Slots, TimeoutsSpec
 
 
 class Reason(StrEnum):
@@ -69,6 +69,7 @@ class Declared:
     timeouts: Timeouts
     wanted: Wanted | None = None
     sleep: SleepPolicy | None = None
+    batching: Batching | None = None
 
 
 _SLOTS: TypeAdapter[int] = TypeAdapter(Slots)
@@ -85,6 +86,8 @@ def read_declaration(event: ModelDeclared) -> Declared:
         cold = spec.get("coldStart")
         lying = cold.get("sleep") if isinstance(cold, dict) else None
         sleep = None if lying is None else SleepSpec.model_validate(lying).resolve()
+        gathers = spec.get("batching")
+        batching = None if gathers is None else BatchingSpec.model_validate(gathers).resolve()
         raw = spec.get("weights")
         weights = None if raw is None else WeightsSpec.model_validate(raw)
     except ValidationError as error:
@@ -95,7 +98,7 @@ def read_declaration(event: ModelDeclared) -> Declared:
     return Declared(
         model=ModelName(event.model), uid=event.uid, revision=event.revision, engine=engine.type,
         options=engine.options, weights="" if weights is None or wanted is not None else local_path(weights.uri),
-        slots=slots, timeouts=timeouts.resolve(), wanted=wanted, sleep=sleep,
+        slots=slots, timeouts=timeouts.resolve(), wanted=wanted, sleep=sleep, batching=batching,
     )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ from events.names import ReplicaName
 from events.types.grants import ReplicaGrant
 from events.types.replicas import Phase
 from events.units import Seconds, format_instant
+from runtime.adapters.batching import behind, counted, in_front
 from runtime.core.golden import Said, is_steady, said
 from runtime.ports import Abilities, Call, Engine, Launch, LaunchRequest, Probe
 from runtime.spec import EngineType
@@ -130,7 +131,13 @@ def prepare(tools: Tools, declared: Declared, grant: ReplicaGrant, port: int) ->
         slots=declared.slots, weights=declared.weights, cpu=grant.resources.cpu, gpus=grant.placement.gpus,
         options=declared.options,
     )  # fmt: skip
-    return Prepared(wanted, engine.launch(wanted), engine.probe(wanted), engine.abilities(wanted))
+    probe, abilities = engine.probe(wanted), engine.abilities(wanted)
+    if declared.batching is None:
+        return Prepared(wanted, engine.launch(wanted), probe, abilities)
+    behind_port = tools.ports.choose()
+    launch = engine.launch(behind(wanted, behind_port))
+    front = in_front(launch, wanted, behind_port, declared.batching, declared.timeouts.total)
+    return Prepared(wanted, front, probe, counted(abilities))
 
 
 class Start:

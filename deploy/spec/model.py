@@ -22,7 +22,7 @@ from events.units import Seconds
 from preemption.spec import Priority, ResourcesSpec
 from runtime.adapters.registry import engine_for, options_model
 from runtime.ports import LaunchRequest
-from runtime.spec import EngineSpec, EngineType, Slots, TimeoutsSpec
+from runtime.spec import BatchingSpec, EngineSpec, EngineType, Slots, TimeoutsSpec
 
 ALIAS_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:-]*(/[A-Za-z0-9][A-Za-z0-9._:-]*)*$"
 """Names as hubs and clients write them: ``gpt-4o``, ``HuggingFaceTB/SmolLM2-135M-Instruct``."""
@@ -100,6 +100,8 @@ class ModelSpec(Spec):
     """Who goes first when there is too little; only strictly lower ones yield."""
     slots: Slots = 4
     """Requests that one replica runs at the same time; sets the engine's parallelism."""
+    batching: BatchingSpec | None = None
+    """Single requests are gathered into batches before the engine; left out: they are not. On a local cluster only."""
     scaling: ScalingSpec = ScalingSpec()
     """How many replicas, and how they follow demand."""
     cold_start: ColdStartSpec = ColdStartSpec()
@@ -155,6 +157,7 @@ class Model(Spec):
             resources=spec.resources.resolve(),
             priority=spec.priority,
             slots=spec.slots,
+            batching=None if spec.batching is None else spec.batching.resolve(),
             scaling=spec.scaling.resolve(slots=spec.slots, priority=spec.priority),
             cold_start=spec.cold_start.resolve(),
             timeouts=spec.timeouts.resolve(),

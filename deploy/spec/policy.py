@@ -11,7 +11,7 @@ from coldstart.core.policy import ColdStartPolicy
 from events.names import ModelName
 from events.types.shared import Resources
 from events.units import Seconds
-from runtime.core.policy import Timeouts
+from runtime.core.policy import Batching, Timeouts
 from runtime.spec import EngineType
 
 Percentiles = tuple[tuple[float, Seconds], ...]
@@ -44,6 +44,7 @@ class ModelPolicy:
     resources: Resources
     priority: int
     slots: int
+    batching: Batching | None
     scaling: ScalingPolicy
     cold_start: ColdStartPolicy
     timeouts: Timeouts

@@ -54,7 +54,7 @@ async def serve(given: argparse.Namespace) -> int:
     engine = Engine(f"http://127.0.0.1:{given.engine_port}", Seconds(given.within))
     rule = RULES[given.rule]
     tuned = None if rule is None else Tuned(rule, Seconds(given.promise))
-    state = begin(Seconds(given.window), given.most if rule is None else min(STARTS_AT, given.most))
+    state = begin(Seconds(given.window), given.most if rule is None else STARTS_AT, given.most)
     batcher = Batcher(clock, engine.send, state, tuned)
     runner = web.AppRunner(Front(engine, batcher).app(), access_log=None, handler_cancellation=True)
     await engine.open()

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from events.units import Seconds
 from runtime.batching.batcher import Batcher, Reply
-from runtime.core.batching.formats import COMPLETIONS, EMBEDDINGS, INFER, Asked, Document, read
+from runtime.core.batching.formats import COMPLETIONS, EMBEDDINGS, INFER, STATUS_PATH, Asked, Document, read
 
 BODY_MOST: Final = 8 << 20
 """Bytes of a request that is gathered; a larger one passes through."""
@@ -24,8 +24,6 @@ HOP: Final = frozenset({
     "upgrade", "host", "content-length",
 })  # fmt: skip
 """Headers of one connection (RFC 9110, 7.6.1), and those that the client library writes itself."""
-
-STATUS_PATH: Final = "/.relume/batching"
 
 
 class Engine:
@@ -71,6 +69,7 @@ class Front:
 
     def __init__(self, engine: Engine, batcher: Batcher) -> None:
         self._engine, self._batcher = engine, batcher
+        self._running = 0
 
     def app(self) -> web.Application:
         """The application."""
@@ -81,10 +80,24 @@ class Front:
 
     async def _status(self, _: web.Request) -> web.Response:
         one = self._batcher
-        counts = {"waiting": one.waiting, "batches": one.batches, "requests": one.requests, "alone": one.alone}
+        counts = {
+            "running": self._running,
+            "waiting": one.waiting,
+            "batches": one.batches,
+            "requests": one.requests,
+            "alone": one.alone,
+        }
         return web.json_response({**counts, "knobs": asdict(one.knobs)})
 
     async def _take(self, request: web.Request) -> web.StreamResponse:
+        """Any request. Health and metrics are counted too, for the moment that they take: more is safe."""
+        self._running += 1
+        try:
+            return await self._answer(request)
+        finally:
+            self._running -= 1
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
         length = request.content_length
         gathers = request.path in (EMBEDDINGS, COMPLETIONS) or INFER.fullmatch(request.path) is not None
         plain = request.content_type == "application/json" and "Content-Encoding" not in request.headers

@@ -25,6 +25,28 @@ class Timeouts:
     total: Seconds
 
 
+class BatchRule(StrEnum):
+    """How the size of batches is found."""
+
+    ADAPTIVE = "adaptive"
+    """By what the engine does in a second with more and with fewer at a time."""
+    FIXED = "fixed"
+    """It stays, and the window is always waited for."""
+    AIMD_GPU = "aimd-gpu"
+    """What many run today: more while the engine is little used, fewer when answers are late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """Single requests are gathered before an engine: `most` inputs at a time, the first waits for `window`. `promise`:
+    seconds within which 99 of 100 are to be answered."""
+
+    rule: BatchRule
+    window: Seconds
+    most: int
+    promise: Seconds
+
+
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
     """SSE comments to held streamed requests, each `every` seconds. The first one commits the status 200."""

@@ -21,6 +21,9 @@ EMBEDDINGS: Final = "/v1/embeddings"
 COMPLETIONS: Final = "/v1/completions"
 INFER: Final = re.compile(r"/v2/models/[^/]+(/versions/[^/]+)?/infer")
 
+STATUS_PATH: Final = "/.relume/batching"
+"""Where a front says how many requests it has, and how it batches."""
+
 USAGE: Final = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 

@@ -44,8 +44,8 @@ WINDOW_PART: Final = 0.1
 @dataclass(frozen=True, slots=True)
 class Look:
     """What half a second showed. `gpu_use`: 0 to 1, None: unknown. `p99`: seconds from arrival to answer, None: nothing
-    ended. `pace`: inputs that the engine does in a second of its work. `fill`: mean size of batches against what was allowed. `waiting`: now. `takes`:
-    seconds of the longest batch at the engine."""
+    ended. `pace`: inputs that the engine does in a second of its work. `fill`: mean size of batches against what was
+    allowed. `waiting`: now. `takes`: seconds of the longest batch at the engine."""
 
     gpu_use: float | None
     p99: Seconds | None
@@ -57,7 +57,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a rule remembers. `window_most`: the window that was asked for. Of `aimd_gpu`: smoothed `use` and `p99`. Of
+    """What a rule remembers. `window_most`, `cap`: the most of both knobs. Of `aimd_gpu`: smoothed `use` and `p99`. Of
     `adaptive`: `pace` of the engine, over the `looks` at full batches since `knobs.most` was changed; `tried`: what was
     allowed, and its pace, before the step that is being judged; `up`: the direction of steps; `failed`: the last
     step did not pay; `rests`: looks until the next.
@@ -65,6 +65,7 @@ class State:
 
     knobs: Knobs
     window_most: Seconds
+    cap: int = MOST
     use: float | None = None
     p99: float | None = None
     pace: float = 0.0
@@ -75,9 +76,10 @@ class State:
     rests: int = 0
 
 
-def begin(window: Seconds, most: int = 8) -> State:
+def begin(window: Seconds, most: int = 8, cap: int = MOST) -> State:
     """Where both begin."""
-    return State(Knobs(max(LEAST, min(MOST, most)), window), window)
+    cap = max(LEAST, min(MOST, cap))
+    return State(Knobs(max(LEAST, min(cap, most)), window), window, cap)
 
 
 def aimd_gpu(state: State, look: Look, promise: Seconds) -> State:
@@ -90,7 +92,7 @@ def aimd_gpu(state: State, look: Look, promise: Seconds) -> State:
         most += RAISE
     if p99 is not None and p99 > NEAR * promise:
         most, window = most - LOWER, Seconds(window / 2)
-    return replace(state, knobs=Knobs(min(MOST, max(LEAST, most)), window))
+    return replace(state, knobs=Knobs(min(state.cap, max(LEAST, most)), window))
 
 
 def adaptive(state: State, look: Look, promise: Seconds) -> State:
@@ -118,7 +120,7 @@ def adaptive(state: State, look: Look, promise: Seconds) -> State:
     if state.tried is not None:
         return _judged(state, *state.tried)
     step = max(1, ceil(sqrt(most)))
-    other = min(MOST, most + step) if state.up else max(LEAST, most - step)
+    other = min(state.cap, most + step) if state.up else max(LEAST, most - step)
     return _changed(replace(state, tried=(most, state.pace)), other)
 
 

@@ -118,12 +118,14 @@ def test_tensors_are_stacked_and_sliced(rows: list[list[tuple[float, float]]]) -
 
 def test_other_shapes_and_types_do_not_go_together() -> None:
     """The batch is the first dimension; all else must be the same."""
+    kinds: list[tuple[str, list[Json], str, list[Json]]] = [
+        ("x", [1, 2], "FP32", [1, 1]), ("x", [1, 3], "FP32", [1, 1, 1]), ("x", [1, 2], "INT32", [1, 1]),
+        ("y", [1, 2], "FP32", [1, 1]),
+    ]  # fmt: skip
     keys = {
-        asked(INFER, {"inputs": [{"name": name, "shape": shape, "datatype": kind, "data": [1] * count}]}).key
-        for name, shape, kind, count in (
-            ("x", [1, 2], "FP32", 2), ("x", [1, 3], "FP32", 3), ("x", [1, 2], "INT32", 2), ("y", [1, 2], "FP32", 2),
-        )
-    }  # fmt: skip
+        asked(INFER, {"inputs": [{"name": name, "shape": shape, "datatype": kind, "data": data}]}).key
+        for name, shape, kind, data in kinds
+    }
     assert len(keys) == 4
 
 

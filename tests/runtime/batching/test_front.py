@@ -15,7 +15,8 @@ from aiohttp import web
 from events.clock import SystemClock
 from events.units import Seconds
 from runtime.batching.batcher import Batcher, Tuned
-from runtime.batching.serving import STATUS_PATH, Engine, Front
+from runtime.batching.serving import Engine, Front
+from runtime.core.batching.formats import STATUS_PATH
 from runtime.core.batching.tuning import adaptive, begin
 from tests.support.kafka_broker import free_port
 
