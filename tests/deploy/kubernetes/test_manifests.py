@@ -11,9 +11,10 @@ import pytest
 from ruamel.yaml import YAML
 
 from deploy.kubernetes.api import ApiError, KubeApi, connect
-from deploy.kubernetes.resources import DEFINITIONS, DEPLOYMENTS, PODS, Json, Resource
+from deploy.kubernetes.resources import DEFINITIONS, DEPLOYMENTS, PODS, STATEFUL_SETS, Json, Resource
 from tests.support.kube_plane import ControlPlane
-from tests.support.kube_stories import burst, enrol
+from tests.support.kube_stories import annotated, burst, enrol, through_admin_port
+from tests.support.kube_training import takes_turns
 from tests.support.kube_world import NAMESPACES, World, arguments, pod_model, world
 
 pytestmark = [pytest.mark.slow, pytest.mark.kubernetes, pytest.mark.needs("kubernetes")]
@@ -132,11 +133,17 @@ async def test_each_verb_that_is_granted_is_used_and_the_other_way_round(plane: 
         await burst(here, "echo")
         await enrol(here)
         await burst(here, "mistral")
+        await annotated(here, STATEFUL_SETS, "qwen")
+        await here.known("qwen")
+        await burst(here, "qwen")
+        await through_admin_port(here)
         await asyncio.gather(here.state("Zero"), here.state("Zero", "mistral"))
+        await takes_turns(here, "echo")
         rights, refused = used(plane, f"system:serviceaccount:{here.namespace}:relume")
         assert refused == []
         assert await needs_create(here, kubeconfig)
-        assert granted() == rights | {("", "pods", "create")}  # which is asked within the patch, and not logged
+        within = {("", "pods", "create"), ("relume.dev", "models", "create")}  # asked within the patch, and not logged
+        assert granted() == rights | within
 
 
 async def test_rights_that_are_taken_away_are_told_and_come_back(plane: ControlPlane, tmp_path: Path) -> None:

@@ -1,0 +1,129 @@
+"""Model objects written for the admin API: what the API server's no becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+from deploy.api.problem import ProblemError
+from deploy.kubernetes.api import ApiError, ApiUnavailable, KubeApi
+from deploy.kubernetes.objects import ModelWriter
+from deploy.kubernetes.resources import Json
+from deploy.spec.check import check_as
+from deploy.spec.model import Model
+from events.types.models import Override
+from events.units import Instant
+
+NUMBER = Override(replicas=2, until=Instant(1e9 + 0.25), by="admin")
+
+
+class Server:
+    """Says no with `error`, or takes what is written."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.calls: list[tuple[str, str, Json, Mapping[str, str]]] = []
+
+    async def apply(self, path: str, body: Json, query: Mapping[str, str]) -> Json:
+        """As it then stands there: with a uid, and what others keep in it."""
+        self._take("apply", path, body, query)
+        annotations = {**body["metadata"]["annotations"], "kubectl.kubernetes.io/last-applied-configuration": "{}"}
+        return {**body, "metadata": {**body["metadata"], "annotations": annotations, "uid": "u1"}}
+
+    async def merge(self, path: str, body: Json) -> Json:
+        """Some fields."""
+        self._take("merge", path, body, {})
+        return body
+
+    async def delete(self, path: str) -> bool:
+        """Whether it was there."""
+        self._take("delete", path, {}, {})
+        return True
+
+    def _take(self, verb: str, path: str, body: Json, query: Mapping[str, str]) -> None:
+        self.calls.append((verb, path, body, query))
+        if self.error is not None:
+            raise self.error
+
+
+def writer(server: Server | None) -> ModelWriter:
+    """On this server; None: it was not reached yet."""
+    return ModelWriter(lambda: cast("KubeApi | None", server), "models")
+
+
+def model(**metadata: Any) -> Model:
+    """A document."""
+    spec = {"engine": {"type": "simulated"}, "scaling": {"maxReplicas": 3}}
+    head = {"apiVersion": "relume.dev/v1alpha1", "kind": "Model"}
+    return check_as(Model, {**head, "metadata": {"name": "echo", **metadata}, "spec": spec})
+
+
+async def test_only_what_a_person_wrote_is_applied_and_nothing_by_force() -> None:
+    """Defaults are the API server's; its answer, without what is others', is the document that is declared."""
+    server = Server()
+    (written,) = await writer(server).write([model(annotations={"relume.dev/object": "theirs"})], dry_run=True)
+    ((verb, path, body, query),) = server.calls
+    assert (verb, path) == ("apply", "/apis/relume.dev/v1alpha1/namespaces/models/models/echo")
+    assert body["spec"] == {"engine": {"type": "simulated", "options": {}}, "scaling": {"maxReplicas": 3}}
+    assert (query["force"], query["dryRun"]) == ("false", "All")
+    assert written.metadata.annotations == {"relume.dev/object": "u1"}
+
+
+@pytest.mark.parametrize(("error", "status", "name", "words"), [
+    (ApiError(409, "Conflict", 'conflict with "kubectl": .spec.slots'), 409, "managed-elsewhere", "kubectl"),
+    (ApiError(403, "Forbidden", "may not"), 403, "forbidden", "may not"),
+    (ApiError(404, "NotFound", "no such kind"), 502, "no-definition", "no such kind"),
+    (ApiError(500, "Odd", "what"), 502, "api-server", "what"),
+    (ApiUnavailable("refused"), 503, "api-server-away", "refused"),
+])  # fmt: skip
+async def test_a_no_is_told_in_our_form(error: Exception, status: int, name: str, words: str) -> None:
+    """With its words, a name for programs, and what to do about it."""
+    with pytest.raises(ProblemError) as caught:
+        await writer(Server(error)).write([model()], dry_run=False)
+    problem = caught.value.problem
+    assert (problem.status, problem.type) == (status, f"urn:relume:problem:{name}")
+    assert words in problem.detail
+    assert problem.remedy
+
+
+async def test_a_broken_rule_is_told_field_by_field() -> None:
+    """Our CEL rules say "rule; remedy"."""
+    causes = (
+        ("spec.scaling", 'Invalid value: "object": minReplicas is above maxReplicas; lower one or raise the other'),
+    )
+    with pytest.raises(ProblemError) as caught:
+        await writer(Server(ApiError(422, "Invalid", "is invalid", causes))).write([model()], dry_run=False)
+    (field,) = caught.value.problem.problems
+    assert (field.path, field.rule, field.remedy) == (
+        "spec.scaling", "minReplicas is above maxReplicas", "lower one or raise the other",
+    )  # fmt: skip
+
+
+async def test_a_number_stands_in_the_object_with_its_end() -> None:
+    """Of a model without an object it is an override as it was; taken away, both go."""
+    server = Server()
+    made = await writer(server).scale("echo", NUMBER)
+    assert made is not None
+    assert (made.replicas, made.until, made.by) == (2, NUMBER.until, "spec.replicas")
+    body = server.calls[0][2]
+    assert body["spec"] == {"replicas": 2}
+    assert body["metadata"]["annotations"]["relume.dev/replicas-until"].startswith("2001-09-09T01:46:40.25")
+    assert await writer(server).scale("echo", None) is None
+    assert server.calls[1][2] == {
+        "metadata": {"annotations": {"relume.dev/replicas-until": None}}, "spec": {"replicas": None},
+    }  # fmt: skip
+    assert await writer(Server(ApiError(404, "NotFound", "none"))).scale("echo", NUMBER) == NUMBER
+
+
+async def test_before_the_api_server_was_reached_nothing_is_written() -> None:
+    """503: it is declared nowhere, and may be tried again."""
+    for call in (
+        writer(None).write([model()], dry_run=False),
+        writer(None).delete("echo"),
+        writer(None).scale("a", None),
+    ):
+        with pytest.raises(ProblemError) as caught:
+            await call
+        assert caught.value.problem.status == 503
