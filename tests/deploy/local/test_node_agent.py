@@ -17,6 +17,7 @@ from coldstart.cache.wanting import Wanted
 from coldstart.core.cache.errors import NoSpace, Pinned
 from coldstart.core.cache.policy import RoomPolicy
 from deploy.local.agent import Agent, AgentSettings
+from deploy.local.agent_telling import AGAIN_EVERY
 from deploy.local.flight import Why
 from deploy.local.keeping import Listen
 from deploy.local.node_agent import NodeAgent, NodeSettings
@@ -27,8 +28,9 @@ from events.names import Topic
 from events.types.caches import CacheObserved, WeightsEvicted, WeightsFailed, WeightsFetched, WeightsFetchStarted
 from events.types.models import ModelDeclared
 from events.types.requests import RequestWindow
-from events.units import Bytes
+from events.units import Bytes, Instant
 from events.writer import EventWriter
+from preemption.core.view import Locality
 from tests.support.flaky_origin import Origin, served
 from tests.support.weights_stage import CHUNK, QUICK, content
 
@@ -330,3 +332,45 @@ def _flip(path: Path) -> None:
         file.write(bytes([byte ^ 1]))
     path.chmod(0o444)
     os.utime(path, ns=(told.st_atime_ns, told.st_mtime_ns))
+
+
+async def test_a_new_revision_is_fetched_and_told_while_the_old_one_serves(tmp_path: Path) -> None:
+    """What places replicas sees whose weights are meant, and when they are here: a rollout that must drain waits."""
+    with served(Origin(content(2))) as old, served(Origin(content(2, seed=7))) as new:
+        async with world(tmp_path) as one:
+            await one.declare("m", old.url, least=1)
+            await one.until(lambda: old.url in one.here())
+            await one.declare("m", new.url, least=1, revision=2, generation=2)
+            await one.until(lambda: new.url in one.here())
+            assert old.url in one.here()
+            told: list[tuple[int, str]] = []
+            async with asyncio.timeout(PATIENCE):
+                while not told or told[-1][0] != 2 or told[-1][1] == "remote":
+                    told = [
+                        (record.envelope.data.models[0].revision, record.envelope.data.models[0].tier)
+                        async for record in one.log.read(Query(Topic.CACHES))
+                        if record.envelope.data.models
+                    ]
+                    await asyncio.sleep(0.05)
+            assert [revision for revision, _ in told] == sorted(revision for revision, _ in told)
+
+
+async def test_a_state_that_stays_is_told_again_each_minute(tmp_path: Path) -> None:
+    """So that who reads it can tell an agent with nothing new from one that is gone."""
+
+    async def told() -> int:
+        return len([record async for record in one.log.read(Query(Topic.CACHES))])
+
+    async with world(tmp_path) as one:
+        teller, now = one.node.teller, one.clock.now()
+        await one.until(lambda: teller.state is not None)
+        async with asyncio.timeout(PATIENCE):
+            while not await told():  # its own first word is there
+                await asyncio.sleep(0.02)
+        await teller.tell(Instant(now + 1000))
+        before = await told()
+        await teller.tell(Instant(now + 1000 + AGAIN_EVERY - 1))
+        assert await told() == before
+        await teller.tell(Instant(now + 1000 + AGAIN_EVERY))
+        assert await told() == before + 1
+        assert Locality().stale >= 3 * AGAIN_EVERY
