@@ -11,6 +11,7 @@ from aiohttp import web
 
 from deploy.api.problem import bad_parameter, refuse
 from events.names import TOPIC_KINDS
+from events.units import Instant, parse_instant
 
 _TRUE: Final = frozenset({"true", "1", "yes", ""})
 _FALSE: Final = frozenset({"false", "0", "no"})
@@ -44,6 +45,17 @@ def number(request: web.Request, name: str, default: int, *, least: int = 1, mos
     if not text.isascii() or not text.isdigit() or len(text) > 12 or not least <= int(text) <= most:
         raise bad_parameter(name, text, f"a whole number from {least} to {most}")
     return int(text)
+
+
+def instant(request: web.Request, name: str) -> Instant | None:
+    """An RFC 3339 time; None: it is not given."""
+    text = request.query.get(name)
+    if not text:
+        return None
+    try:
+        return parse_instant(text)
+    except ValueError as error:
+        raise bad_parameter(name, text, "an RFC 3339 time, such as 2026-11-29T18:53:42Z") from error
 
 
 def topics(request: web.Request) -> tuple[str, ...]:

@@ -170,7 +170,7 @@ class AdminServer:
             ColdStarts(parts.log, self.board),
             Logs(parts.logs, parts.training_logs, self._boards, self._streams),
             Training(self.training, self.declarations, parts.clock),
-            Reclaims(self.training, parts.clock),
+            Reclaims(self.training, parts.log, parts.clock),
             Pools((self.pools, self.training), self.declarations, parts.clock),
             Cards((self.board, self.pools), parts.log, self._writer, parts.clock),
             Process(self._boards, parts.traffic, parts.clock, self._exposition, self),

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from deploy.api import queries
 from deploy.api.declaring import Declarations
+from deploy.api.past_reclaims import Page, find, read_page
 from deploy.api.problem import unknown
 from deploy.api.reclaim_status import explain, reclaim_item
 from deploy.api.shapes import Deleted, Shape
@@ -22,7 +23,9 @@ from deploy.api.trainingshapes import (
     TrainingItem,
 )
 from events.clock import Clock
+from events.log import EventLog
 from events.types.reclaims import ReclaimChanged
+from events.units import Instant, format_instant
 
 LIMIT: Final = 200
 """Reclaims that are listed unless more are asked for."""
@@ -84,37 +87,47 @@ class Training:
 class Reclaims:
     """Attempts to take the GPUs of training jobs: list, read, explain."""
 
-    def __init__(self, board: TrainingBoard, clock: Clock) -> None:
+    def __init__(self, board: TrainingBoard, log: EventLog, clock: Clock) -> None:
         self._board = board
+        self._log = log
         self._clock = clock
 
     async def list_reclaims(self, request: web.Request) -> web.Response:
-        """The newest ones, the newest last; those that go on are always the last (`ReclaimList`, as above)."""
-        queries.check_known(request, ("job", "model", "limit"))
+        """The newest ones, the newest last; those that go on are always the last (`ReclaimList`, as above). With
+        ``since`` they are read back from the log, by the time of their newest state."""
+        queries.check_known(request, ("job", "model", "limit", "since", "until"))
         job, model = request.query.get("job"), request.query.get("model")
         limit = queries.number(request, "limit", LIMIT)
-        found = [one for one in self._board.reclaims() if (job in (None, one.job)) and (model in (None, one.shortage))]
+        since, until = queries.instant(request, "since"), queries.instant(request, "until")
+
+        def wanted(one: ReclaimChanged) -> bool:
+            return job in (None, one.job) and model in (None, one.shortage)
+
+        if since is None and until is None:
+            page = Page(tuple([one for one in self._board.reclaims() if wanted(one)][-limit:]), None)
+        else:
+            page = await read_page(self._log, (since or Instant(0.0), until), limit, wanted)
         pieces = []
-        for count, one in enumerate(found[-limit:], 1):
+        for count, one in enumerate(page.items, 1):
             pieces.append(_json(reclaim_item(one)))
             if count % BREATH == 0:
                 await asyncio.sleep(0)
-        return _list(pieces, goodput_of(await self._board.goodput(self._clock.now())))
+        return _list(pieces, goodput_of(await self._board.goodput(self._clock.now())), page.before)
 
     async def get_reclaim(self, request: web.Request) -> ReclaimItem:
         """One, by its id."""
         queries.check_known(request, ())
-        return reclaim_item(self._reclaim(request))
+        return reclaim_item(await self._reclaim(request))
 
     async def explain_reclaim(self, request: web.Request) -> ReclaimExplanation:
         """One, in sentences."""
         queries.check_known(request, ())
-        reclaim = self._reclaim(request)
+        reclaim = await self._reclaim(request)
         return ReclaimExplanation(id=reclaim.id, sentences=explain(reclaim, self._clock.now()))
 
-    def _reclaim(self, request: web.Request) -> ReclaimChanged:
+    async def _reclaim(self, request: web.Request) -> ReclaimChanged:
         name = request.match_info["name"]
-        found = self._board.reclaim(name)
+        found = self._board.reclaim(name) or await find(self._log, name)
         if found is None:
             raise unknown("reclaim", name, [one.id for one in self._board.reclaims()])
         return found
@@ -124,6 +137,7 @@ def _json(item: Shape) -> bytes:
     return item.model_dump_json(by_alias=True).encode()
 
 
-def _list(pieces: Sequence[bytes], goodput: Goodput) -> web.Response:
-    body = b'{"items":[' + b",".join(pieces) + b'],"goodput":' + _json(goodput) + b"}"
+def _list(pieces: Sequence[bytes], goodput: Goodput, before: Instant | None = None) -> web.Response:
+    body = b'{"items":[' + b",".join(pieces) + b'],"goodput":' + _json(goodput)
+    body += b"}" if before is None else b',"before":"' + format_instant(before).encode() + b'"}'
     return web.Response(body=body, content_type="application/json")

@@ -58,6 +58,10 @@ TRAINING_ROUTES: Final = (
             Parameter("model", "Only those for this model.", STRING),
             Parameter("limit", "At most so many.",
                       {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 200}),
+            Parameter("since", "Read back from the log: those whose newest state is not older than this RFC 3339 time. "
+                      "Absent: the newest 1,000 that ended, and those that go on.", STRING),
+            Parameter("until", "And older than this; `before` of an answer is the `until` of the page before it.",
+                      STRING),
         ),
     ),
     Route(
