@@ -14,6 +14,7 @@ from deploy.compose.cache_peers import cache_peer_settings
 from deploy.compose.part import readings
 from deploy.compose.weights import LocalWeights
 from deploy.local.agent import AgentSettings
+from deploy.local.gpu_readings import GpuReadings, GpuSeen
 from deploy.local.holders import Holders
 from deploy.local.node_agent import NodeAgent, NodeSettings
 from deploy.settings.settings import Settings
@@ -33,14 +34,16 @@ class AgentPart:
     def __init__(self, root: Path, settings: Settings, log: EventLog, clock: Clock) -> None:
         self.weights = NodeAgent(root, node_settings(settings), log, clock)
         self._holders = Holders(self.weights.agent.layout, clock)
-        self._forgetting: asyncio.Task[None] | None = None
+        self._gpus = GpuReadings(clock)
+        self._beside: list[asyncio.Task[None]] = []
         self.asked = LocalWeights(self.weights, self._holders)
         """For the admin port."""
 
     async def start(self) -> None:
         """See `Part.start`."""
         await asyncio.to_thread(self._holders.restore)
-        self._forgetting = asyncio.create_task(self._holders.run(), name="agent-holders")
+        for name, work in (("agent-holders", self._holders.run()), ("agent-gpus", self._gpus.run())):
+            self._beside.append(asyncio.create_task(work, name=name))
         await self.weights.start()
 
     async def wait(self) -> None:
@@ -49,9 +52,9 @@ class AgentPart:
 
     async def stop(self, bound: Seconds) -> None:
         """See `Part.stop`. Fetches end at their next chunk and go on with the next start."""
-        if self._forgetting is not None:
-            self._forgetting.cancel()
-            await asyncio.gather(self._forgetting, return_exceptions=True)
+        for task in self._beside:
+            task.cancel()
+        await asyncio.gather(*self._beside, return_exceptions=True)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(1.0, bound)):
                 await self.weights.stop()
@@ -63,6 +66,7 @@ class AgentPart:
 
     def read(self) -> Iterable[Reading]:
         """See `Part.read`."""
+        yield from _gpu_readings(self._gpus.seen)
         yield from readings("weights", self.weights.stats())
         state = self.weights.state()
         if state is not None:
@@ -78,6 +82,20 @@ class AgentPart:
                 yield Reading(
                     "weights_bandwidth_bytes_per_second", "Bytes a second as measured.", speed, labels=(("of", name),)
                 )  # fmt: skip
+
+
+def _gpu_readings(seen: Sequence[GpuSeen]) -> Iterable[Reading]:
+    """What the node's GPUs say of themselves; of what they do not say there is no number."""
+    told = (
+        ("gpu_memory_bytes", "Memory of the GPU.", "memory_bytes"),
+        ("gpu_memory_used_bytes", "Memory of the GPU that anybody has.", "used_bytes"),
+        ("gpu_busy_ratio", "Share of the time in which something ran on the GPU.", "busy"),
+    )
+    for name, about, field in told:
+        for gpu in seen:
+            value = getattr(gpu, field)
+            if value is not None:
+                yield Reading(name, about, float(value), labels=(("gpu", gpu.id), ("product", gpu.product)))
 
 
 def node_settings(settings: Settings) -> NodeSettings:

@@ -122,6 +122,9 @@ spec:
   {{ $field }}: {{ toYaml . | nindent 4 }}
   {{- end }}
   {{- end }}
+  {{- with $own.runtimeClassName }}
+  runtimeClassName: {{ . }}
+  {{- end }}
   {{- with $own.priorityClassName }}
   priorityClassName: {{ . }}
   {{- end }}
@@ -152,6 +155,11 @@ spec:
         # weights are of a node, so it is called as the node is
         - name: RELUME_NODE_NAME
           valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+        {{- if $own.runtimeClassName }}
+        # all GPUs, to look at: none is taken from the device plugin
+        - {name: NVIDIA_VISIBLE_DEVICES, value: all}
+        - {name: NVIDIA_DRIVER_CAPABILITIES, value: utility}
+        {{- end }}
         {{- with $own.capacity }}
         - {name: RELUME_CACHE_CAPACITY, value: {{ . | quote }}}
         {{- end }}
