@@ -135,7 +135,7 @@ class Pool:
 
     def set_cache(self, seen: CacheObserved, at: Instant) -> None:
         """What a node's agent told at `at`. What has a place stays there; rollouts may have waited for it."""
-        for model in self._nearness.set(seen, at):
+        for model in self._nearness.hear(seen, at):
             seat = self._seats.get(model)
             if seat is not None and seat.awaits_weights:
                 self._dirty.add(model)

@@ -50,7 +50,7 @@ class Nearness:
         """How what it tells counts."""
         return self._locality
 
-    def set(self, seen: CacheObserved, at: Instant) -> set[str]:
+    def hear(self, seen: CacheObserved, at: Instant) -> set[str]:
         """A node's weights, as it told them at `at`. The models that it speaks of, or did until now."""
         changed = self._forget(seen.node)
         self._at[seen.node] = at
