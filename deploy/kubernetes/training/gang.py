@@ -33,6 +33,8 @@ SHORTEST_GRACE: Final = 1
 """Seconds, when it is told to end at once. 0 would only forget the pod: its kubelet would not be waited for."""
 LOOK_AGAIN: Final = Seconds(1.0)
 """Between two looks at a pod though nothing was heard, and between two tries to end it."""
+TRY_AGAIN: Final = Seconds(5.0)
+"""Between two looks whether what forbids the end of a pod still does. Chosen."""
 BUDGET: Final = "disruption budget"
 """What the API server's sentence says when a PodDisruptionBudget forbids an eviction."""
 
@@ -71,7 +73,7 @@ class PodGang:
         self.stop = Stop.NOT
         self.failure: Failure | None = None
         self.blocked = ""
-        """Why it cannot be made to end now; empty: it can, as far as is known."""
+        """Why it cannot be made to end now; empty: it can, as far as is known. Stands until that was tried anew."""
         self._tools = tools
         self._grace = grace
         self._order = order
@@ -97,7 +99,7 @@ class PodGang:
     def relent(self) -> None:
         """It may go on, if it was not made to end yet."""
         if self.stop is not Stop.NOT and not self._by_us and not any(one.sent for one in self.members):
-            self.stop, self.blocked = Stop.NOT, ""
+            self.stop = Stop.NOT
             self._turn()
 
     def fail(self, failure: Failure) -> None:
@@ -222,7 +224,20 @@ class PodGang:
                     member.sent |= signals_of(stop)
                     self.blocked = ""
                     continue
-            await self._first(turned, LOOK_AGAIN if harder(stop, asked) else None)
+            elif self.blocked:
+                await self._try_whether(member)
+            pause = LOOK_AGAIN if harder(stop, asked) else TRY_AGAIN if self.blocked else None
+            await self._first(turned, pause)
+
+    async def _try_whether(self, member: PodMember) -> None:
+        """See whether what forbade its end still does, without ending it."""
+        try:
+            await self._tools.evict(member.name, member.uid, SHORTEST_GRACE, dry=True)
+        except (ApiUnavailable, ApiError) as error:
+            if BUDGET in str(error) or isinstance(error, ApiUnavailable):
+                return
+        self.blocked = ""
+        self._changed()
 
     async def _ask(self, member: PodMember, stop: Stop) -> None:
         grace = SHORTEST_GRACE if stop is Stop.KILL else max(SHORTEST_GRACE, round(self._grace))

@@ -40,14 +40,16 @@ class PodTools:
     news: Callable[[object], None]
     counts: Counts
 
-    async def evict(self, name: str, uid: str, grace: int) -> None:
-        """Ask for a pod's end, as far as its budgets allow. Raises ApiError, ApiUnavailable."""
+    async def evict(self, name: str, uid: str, grace: int, *, dry: bool = False) -> None:
+        """Ask for a pod's end, as far as its budgets allow; `dry`: only whether they do. Raises ApiError,
+        ApiUnavailable."""
         options: dict[str, Any] = {"gracePeriodSeconds": grace, "preconditions": {"uid": uid}}
         body = {
             "apiVersion": EVICTION, "kind": "Eviction", "metadata": {"name": name, "namespace": self.namespace},
             "deleteOptions": options,
         }  # fmt: skip
-        await self.api.create(PODS.path(self.namespace, name, "eviction"), body)
+        asked = {"dryRun": "All"} if dry else None
+        await self.api.create(PODS.path(self.namespace, name, "eviction"), body, asked)
 
     async def delete(self, name: str, uid: str) -> None:
         """Delete a pod with its own grace, until the API server has taken it."""
