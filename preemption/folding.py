@@ -229,6 +229,6 @@ class PoolFold:
             self.causes[record.envelope.key] = record.envelope.id
         job = Job(
             policy=policy, uid=event.uid, revision=event.revision, at=record.appended_at, paused=event.paused,
-            cancelled=event.cancelled, deleted=event.deleted,
+            cancelled=event.cancelled, deleted=event.deleted, forgiven=event.forgiven,
         )  # fmt: skip
         self._pool.lender.set_job(job)

@@ -24,7 +24,7 @@ from deploy.api.training_board import training_metadata
 from deploy.api.writing import DeclarationWriter
 from deploy.spec.declare import delete, override
 from deploy.spec.declare_pool import delete_pool
-from deploy.spec.declare_training import cancel, delete_training, pause
+from deploy.spec.declare_training import cancel, delete_training, pause, resume
 from deploy.spec.kinds import Document
 from deploy.spec.load import load_bytes
 from deploy.spec.model import Model
@@ -77,9 +77,12 @@ class Declarations:
         """Set a person's number of replicas for a while, which stands before the wish; None takes it away."""
         await self._alone(self._change_one(self._registers.models, name, functools.partial(_override, wanted)))
 
-    async def delete_training(self, name: str) -> Metadata:
-        """Declare a training job no longer."""
-        return training_metadata(await self._alone(self._change_one(self._registers.training, name, delete_training)))
+    async def delete_training(self, name: str, *, purge: bool = False) -> Metadata:
+        """Declare a training job no longer. With `purge` what it has left in a folder of its own goes too, also of one
+        that was deleted before."""
+        make = functools.partial(delete_training, purge=purge)
+        change = self._change_one(self._registers.training, name, make, deleted_too=purge)
+        return training_metadata(await self._alone(change))
 
     async def delete_pool(self, name: str) -> Metadata:
         """Declare a pool no longer: the defaults hold again."""
@@ -90,8 +93,14 @@ class Declarations:
         await self._alone(self._change_one(self._registers.training, name, cancel))
 
     async def pause(self, name: str, *, paused: bool) -> None:
-        """Let a training job save and give its GPUs back, or resume it. ProblemError when it was cancelled."""
+        """Let a training job save and give its GPUs back, or not. ProblemError when it was cancelled."""
         await self._alone(self._pause(name, paused=paused))
+
+    async def resume(self, name: str, forgiven: int) -> None:
+        """Let a training job go on that was paused, cancelled, or failed; failures of runs up to this one are
+        forgiven."""
+        make = functools.partial(_resumed, forgiven)
+        await self._alone(self._change_one(self._registers.training, name, make))
 
     async def _alone(self, work: Coroutine[None, None, T]) -> T:
         """Do `work` under the lock, to its end also when the asker leaves: the board may not miss what the log has."""
@@ -122,14 +131,16 @@ class Declarations:
         register = self._registers.training
         if _living(register, name).cancelled:
             raise refuse(
-                HTTPStatus.CONFLICT, "cancelled", f"the training job {name} was cancelled, so it has ended for good",
-                remedy=f"to run it again: relume delete training {name}, and submit it",
+                HTTPStatus.CONFLICT, "cancelled", f"the training job {name} was cancelled, so it has ended",
+                remedy=f"to run it again: relume train resume {name}",
             )  # fmt: skip
         await self._change_one(register, name, functools.partial(_paused, paused))
 
-    async def _change_one(self, register: Register[D], name: str, make: Callable[[D], D]) -> D:
+    async def _change_one(
+        self, register: Register[D], name: str, make: Callable[[D], D], *, deleted_too: bool = False
+    ) -> D:
         """A living name's next declaration, written if it is another one."""
-        living = _living(register, name)
+        living = _living(register, name, deleted_too=deleted_too)
         change = register.changed(living, make)
         if change is None:
             return living
@@ -159,9 +170,9 @@ class Declarations:
         return list(planned.values())
 
 
-def _living(register: Register[D], name: str) -> D:
+def _living(register: Register[D], name: str, *, deleted_too: bool = False) -> D:
     declared = register.book.newest(name)
-    if declared is None or declared.deleted:
+    if declared is None or (declared.deleted and not deleted_too):
         raise unknown(register.word, name, register.names())
     return declared
 
@@ -174,6 +185,11 @@ def _override(wanted: Override | None, declared: ModelDeclared) -> ModelDeclared
 def _paused(paused: bool, declared: TrainingDeclared) -> TrainingDeclared:
     """As `pause`; one that was cancelled or deleted meanwhile stays so."""
     return declared if declared.deleted or declared.cancelled else pause(declared, paused=paused)
+
+
+def _resumed(forgiven: int, declared: TrainingDeclared) -> TrainingDeclared:
+    """As `resume`; one that was deleted meanwhile stays so."""
+    return declared if declared.deleted else resume(declared, forgiven=forgiven)
 
 
 def refused(problems: Sequence[SpecProblem], status: HTTPStatus = HTTPStatus.UNPROCESSABLE_ENTITY) -> ProblemError:

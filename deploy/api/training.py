@@ -52,29 +52,30 @@ class Training:
         return self._item(request.match_info["name"])
 
     async def delete_training(self, request: web.Request) -> Deleted:
-        """End it for good, and forget it."""
-        queries.check_known(request, ())
-        return Deleted(metadata=await self._declarations.delete_training(request.match_info["name"]))
+        """End it for good, and forget it; with `purge` its own folder too."""
+        queries.check_known(request, ("purge",))
+        purge = queries.flag(request, "purge")
+        return Deleted(metadata=await self._declarations.delete_training(request.match_info["name"], purge=purge))
 
     async def pause_training(self, request: web.Request) -> TrainingItem:
         """Let it save and give its GPUs back."""
-        return await self._pause(request, paused=True)
+        queries.check_known(request, ())
+        name = request.match_info["name"]
+        await self._declarations.pause(name, paused=True)
+        return self._item(name)
 
     async def resume_training(self, request: web.Request) -> TrainingItem:
-        """Let it go on."""
-        return await self._pause(request, paused=False)
+        """Let it go on: paused, cancelled, or failed."""
+        queries.check_known(request, ())
+        name = request.match_info["name"]
+        await self._declarations.resume(name, self._board.failed_run(name))
+        return self._item(name)
 
     async def cancel_training(self, request: web.Request) -> TrainingItem:
-        """End it for good; it stays listed."""
+        """End it; it stays listed, and may be resumed."""
         queries.check_known(request, ())
         name = request.match_info["name"]
         await self._declarations.cancel(name)
-        return self._item(name)
-
-    async def _pause(self, request: web.Request, *, paused: bool) -> TrainingItem:
-        queries.check_known(request, ())
-        name = request.match_info["name"]
-        await self._declarations.pause(name, paused=paused)
         return self._item(name)
 
     def _item(self, name: str) -> TrainingItem:

@@ -88,6 +88,12 @@ class TrainingBoard:
         entry = self._jobs.get(name)
         return entry if entry and entry.declared and not entry.gone else None
 
+    def failed_run(self, name: str) -> int:
+        """The newest run of a job, if it has failed; 0: it has not."""
+        entry = self.entry(name)
+        seen = None if entry is None else entry.observed
+        return seen.run if seen is not None and seen.failures else 0
+
     def copy(self) -> TrainingBoard:
         """As it stands now, for a reader in another thread."""
         other = TrainingBoard(self._most_ended)

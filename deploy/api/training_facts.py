@@ -88,8 +88,8 @@ class JobFacts:
 
     @property
     def failures(self) -> int:
-        """Runs that failed in a row."""
-        return self.observed.failures if self.observed else 0
+        """Runs that failed in a row; none once a person has it tried again."""
+        return self.observed.failures if self.observed and self.observed.run > self.declared.forgiven else 0
 
     @property
     def gave_up(self) -> bool:

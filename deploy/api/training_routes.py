@@ -10,7 +10,11 @@ from deploy.api.route import BAD, FOLLOW, JSON, STRING, TAIL, TEXT, UNAVAILABLE,
 _JOB = Parameter("name", "Name of a training job.", STRING, required=True)
 _MEMBER = Parameter("member", "Which member, such as tune-0; absent: the first.", STRING)
 _RECLAIM = Parameter("name", "Id of a reclaim.", STRING, required=True)
-_ENDED = Answer(409, "It was cancelled, so it can be neither paused nor resumed.", shapes.Problem)
+_ENDED = Answer(409, "It was cancelled, so it cannot be paused.", shapes.Problem)
+_PURGE = Parameter(
+    "purge", "Whether the folder that it has of its own goes too, with the checkpoints in it.",
+    {"type": "boolean", "default": False},
+)  # fmt: skip
 _NOTHING = Body("Nothing, or {}.", (JSON,))
 
 
@@ -29,18 +33,19 @@ TRAINING_ROUTES: Final = (
     ),
     Route(
         "DELETE", "/v1alpha1/training/{name}", "delete_training", "End a job for good, and forget it.",
-        (Answer(200, "It is deleted.", shapes.Deleted), UNKNOWN, UNAVAILABLE), parameters=(_JOB,),
+        (Answer(200, "It is deleted.", shapes.Deleted), BAD, UNKNOWN, UNAVAILABLE), parameters=(_JOB, _PURGE),
     ),
     Route(
         "PUT", "/v1alpha1/training/{name}/pause", "pause_training", "Have a job save and give its GPUs back.",
         (_done("The job, paused."), UNKNOWN, _ENDED, UNAVAILABLE), parameters=(_JOB,), body=_NOTHING,
     ),
     Route(
-        "DELETE", "/v1alpha1/training/{name}/pause", "resume_training", "Let a paused job go on.",
-        (_done("The job, not paused any more."), UNKNOWN, _ENDED, UNAVAILABLE), parameters=(_JOB,),
+        "DELETE", "/v1alpha1/training/{name}/pause", "resume_training",
+        "Let a job go on that was paused, cancelled, or failed too often.",
+        (_done("The job, neither paused nor cancelled any more."), UNKNOWN, UNAVAILABLE), parameters=(_JOB,),
     ),
     Route(
-        "PUT", "/v1alpha1/training/{name}/cancel", "cancel_training", "End a job for good; it stays listed.",
+        "PUT", "/v1alpha1/training/{name}/cancel", "cancel_training", "End a job; it stays listed, and may be resumed.",
         (_done("The job, cancelled."), UNKNOWN, UNAVAILABLE), parameters=(_JOB,), body=_NOTHING,
     ),
     Route(

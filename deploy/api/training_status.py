@@ -107,7 +107,7 @@ def _finished(_: JobFacts) -> Reason:
 
 def _failed(facts: JobFacts) -> Reason:
     assert facts.observed is not None  # else it had no failures
-    remedy = "it is not started again by itself: delete it and submit it again"
+    remedy = f"it is not started again by itself: relume train resume {facts.declared.job}"
     return facts.observed.reason or "Failed", f"{_failure(facts, facts.observed)}; {remedy}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -120,12 +120,19 @@ def delete(connection: Connection, kind: str, names: Sequence[str], *, ignore_mi
     delete_all(connection, kind, names, ignore_missing=ignore_missing)
 
 
-def delete_all(connection: Connection, kind: str, names: Sequence[str], *, ignore_missing: bool) -> None:
-    """Delete each; say so."""
+def delete_all(
+    connection: Connection,
+    kind: str,
+    names: Sequence[str],
+    *,
+    ignore_missing: bool,
+    query: Mapping[str, object] | None = None,
+) -> None:
+    """Delete each; say so. `query`: parameters of each request."""
     deletable = _DELETABLE[kind]
     for name in names:
         try:
-            connection.ask(Question("DELETE", f"/v1alpha1/{deletable.path}/{segment(name)}"))
+            connection.ask(Question("DELETE", f"/v1alpha1/{deletable.path}/{segment(name)}", query))
         except Refused as refused:
             if not (ignore_missing and refused.name == deletable.none):
                 raise

@@ -23,8 +23,8 @@ from deploy.cli.streams import Stream, print_streams
     "describe": Lazy("deploy.cli.training_story:describe", "Tell the whole story of one job."),
     "logs": Lazy("deploy.cli.training:logs", "Show what a job writes."),
     "pause": Lazy("deploy.cli.training:pause", "Have jobs save and give their GPUs back."),
-    "resume": Lazy("deploy.cli.training:resume", "Let paused jobs go on where they were."),
-    "cancel": Lazy("deploy.cli.training:cancel", "End jobs for good; they stay listed."),
+    "resume": Lazy("deploy.cli.training:resume", "Let jobs go on that were paused, cancelled, or failed."),
+    "cancel": Lazy("deploy.cli.training:cancel", "End jobs; they stay listed."),
     "delete": Lazy("deploy.cli.training:delete", "End jobs for good, and forget them."),
 }, examples=(
     "relume train submit -f train.yaml",
@@ -139,7 +139,8 @@ def pause(connection: Connection, names: Sequence[str], output: str) -> None:
 @output("text", "json")
 @talking
 def resume(connection: Connection, names: Sequence[str], output: str) -> None:
-    """Let paused jobs go on at the step at which they saved, as soon as there are GPUs for them."""
+    """Let jobs go on at the step at which they saved, as soon as there are GPUs for them: those that were paused or
+    cancelled, and those that failed as often as they may."""
     _each(connection, names, ("DELETE", "pause", "resumed: it goes on when there are GPUs for it"), output)
 
 
@@ -148,17 +149,22 @@ def resume(connection: Connection, names: Sequence[str], output: str) -> None:
 @output("text", "json")
 @talking
 def cancel(connection: Connection, names: Sequence[str], output: str) -> None:
-    """End jobs for good. They are told to save, and stay listed; to run one again, delete and submit it."""
+    """End jobs. They are told to save, and stay listed; resume lets them go on."""
     _each(connection, names, ("PUT", "cancel", "cancelled: what runs of it ends"), output)
 
 
-@command("delete", ("relume train delete tune", "relume train delete tune --ignore-missing"))
+@command("delete", ("relume train delete tune", "relume train delete tune --purge # its checkpoints too"))
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_training)
 @click.option("--ignore-missing", is_flag=True, help="A job that is not declared is no error.")
+@click.option("--purge", is_flag=True, help="Remove the folders that jobs of these names have of their own, too.")
 @talking
-def delete(connection: Connection, names: Sequence[str], *, ignore_missing: bool) -> None:
-    """End jobs for good, and forget them. What they have saved stays where it is."""
-    delete_all(connection, "training", names, ignore_missing=ignore_missing)
+def delete(connection: Connection, names: Sequence[str], *, ignore_missing: bool, purge: bool) -> None:
+    """End jobs for good, and forget them. What they have saved stays where it is.
+
+    With --purge the folders that relume made for them go once they have ended, with all checkpoints in them; also those
+    of jobs that were deleted before. A folder that a job's declaration names is its user's, and stays.
+    """
+    delete_all(connection, "training", names, ignore_missing=ignore_missing, query={"purge": "true"} if purge else None)
 
 
 def _each(connection: Connection, names: Sequence[str], how: tuple[str, str, str], output: str) -> None:

@@ -1,7 +1,7 @@
 """From one declaration of a training job to the next: which uid, revision and generation. Pure.
 
 A name keeps its uid until it is deleted; declared again after that, it is another job, with the next revision. What was
-cancelled stays so, whatever is declared: it ends for good. A pause outlives changes of the document.
+cancelled stays so, whatever is declared, until it is resumed. A pause outlives changes of the document.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def declare_training(
 
 
 def pause(previous: TrainingDeclared, *, paused: bool) -> TrainingDeclared:
-    """Let it save and give its cards back until it is resumed; or resume it. Raises ValueError when it has no more
+    """Let it save and give its cards back until it is resumed; or take that back. Raises ValueError when it has no more
     life to pause."""
     if previous.deleted or previous.cancelled:
         what = "deleted" if previous.deleted else "cancelled"
@@ -57,14 +57,23 @@ def pause(previous: TrainingDeclared, *, paused: bool) -> TrainingDeclared:
     return _next(previous, replace(previous, paused=paused))
 
 
+def resume(previous: TrainingDeclared, *, forgiven: int = 0) -> TrainingDeclared:
+    """Let it go on where it was: paused, cancelled, or failed too often. `forgiven`: failures of runs up to this one
+    count no more. Raises ValueError when it is deleted."""
+    if previous.deleted:
+        raise ValueError(f"training job {previous.job} is deleted; it cannot be resumed")
+    after = replace(previous, paused=False, cancelled=False, forgiven=max(previous.forgiven, forgiven))
+    return _next(previous, after)
+
+
 def cancel(previous: TrainingDeclared) -> TrainingDeclared:
-    """End it for good; it stays listed. One that was deleted stays as it is."""
+    """End it; it stays listed, and may be resumed. One that was deleted stays as it is."""
     return previous if previous.deleted else _next(previous, replace(previous, cancelled=True))
 
 
-def delete_training(previous: TrainingDeclared) -> TrainingDeclared:
-    """End it for good, and forget it."""
-    return _next(previous, replace(previous, deleted=True))
+def delete_training(previous: TrainingDeclared, *, purge: bool = False) -> TrainingDeclared:
+    """End it for good, and forget it; with `purge` its own folder too. (What is purged stays so.)"""
+    return _next(previous, replace(previous, deleted=True, purge=previous.purge or purge))
 
 
 def written_training(job: TrainingJob) -> dict[str, JsonValue]:

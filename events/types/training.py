@@ -21,7 +21,9 @@ class TrainingDeclared:
 
     `uid` is new whenever a name is declared anew; `revision` counts up when what its processes are made of changes:
     then the next run has it, the present one goes on. `paused`: it must checkpoint and give its cards back until it is
-    resumed. `cancelled`: it must end for good, but stays listed. `deleted`: likewise, and it is forgotten.
+    resumed. `cancelled`: it must end, but stays listed, and may be resumed. `deleted`: it must end for good, and is
+    forgotten. `forgiven`: failures of runs up to this one count no more, since a person has it tried again. `purge`:
+    with `deleted`, the folders that jobs of this name have of their own go too, with the checkpoints in them.
     """
 
     job: str
@@ -34,6 +36,8 @@ class TrainingDeclared:
     paused: bool = False
     cancelled: bool = False
     deleted: bool = False
+    forgiven: Count = 0
+    purge: bool = False
 
 
 class NoticeMode(StrEnum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from itertools import groupby
 from pathlib import Path
@@ -22,6 +23,12 @@ MODEL = simulated(extra=GPU, maxReplicas=1, keepAlive="1s", stableWindow="2s")
 def trainer(folder: Path, steps: int = 100_000) -> list[str]:
     folder.mkdir(exist_ok=True)
     return [sys.executable, str(ELASTIC), str(folder), str(steps), "0.02"]
+
+
+def own_folder(data: Path) -> Path:
+    """What relume has made for the one job of this name."""
+    (found,) = data.glob("**/training/jobs/curve/*")
+    return found
 
 
 def made(folder: Path) -> list[list[str]]:
@@ -99,3 +106,29 @@ async def test_the_card_is_gone_after_a_restart(tmp_path: Path) -> None:
         await second.stop()
     assert (told["cause"], told["ledger"]["stepsLost"]) == ("cards_gone", 0)
     assert status["checkpoint"]["step"] == int(made(folder)[-1][0]) + 1
+
+
+async def test_tried_again_resumed_and_purged(tmp_path: Path) -> None:
+    """A job that failed as often as it may is tried again when a person says so; cancelled, it goes on where it saved;
+    deleted for good, its own folder goes."""
+    broken = tmp_path / "broken"
+    broken.touch()
+    shell = f"test ! -e {broken} && mkdir -p run && exec {sys.executable} {ELASTIC} run 100000 0.02"
+    document = job(["/bin/sh", "-c", shell]) + "  maxFailures: 1\n"
+    async with running(tmp_path, MODEL + document, "--gpus", "1") as relume:
+        failed = await until(relume, lambda status: status["state"] == "Failed")
+        assert "relume train resume curve" in failed["message"]
+        broken.unlink()
+        url = f"{relume.admin}/training/curve"
+        (await relume.session.delete(f"{url}/pause")).raise_for_status()
+        await until(relume, lambda status: status["state"] == "Running" and (status["step"] or 0) >= 1)
+        (await relume.session.put(f"{url}/cancel", json={})).raise_for_status()
+        ended = await until(relume, lambda status: status["state"] == "Cancelled" and status["emptyAt"] is not None)
+        (await relume.session.delete(f"{url}/pause")).raise_for_status()
+        again = await until(relume, lambda status: status["state"] == "Running" and status["resumedStep"] is not None)
+        assert again["resumedStep"] == ended["checkpoint"]["step"] > 0
+        own = own_folder(tmp_path)
+        (await relume.session.delete(f"{url}?purge=true")).raise_for_status()
+        async with asyncio.timeout(60):
+            while own.exists():  # noqa: ASYNC110 - it happens in another process
+                await asyncio.sleep(0.1)

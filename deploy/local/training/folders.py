@@ -3,13 +3,14 @@
 ::
 
     DATA/training/logs/MEMBER.log                what a member wrote, over all runs; MEMBER.log.1 before that
-    DATA/training/jobs/JOB/UID/work              where it starts unless its declaration names a folder; never removed
+    DATA/training/jobs/JOB/UID/work              where it starts unless its declaration names a folder; see `purge`
     DATA/training/jobs/JOB/UID/runs/N            notice.json, reports.jsonl, board/, and a door and a last word a member
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import shutil
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from pathlib import Path
 from typing import Final
 
 from deploy.local.folder import DataFolder
+from events.names import is_dns_label
+
+logger = logging.getLogger(__name__)
 
 KEPT_RUNS: Final = 3
 """Of a job: the present one, and two for people who want to know what was said."""
@@ -76,8 +80,30 @@ class RunFolder:
 
 def run_folder(data: DataFolder, job: str, uid: str, run: int) -> RunFolder:
     """Where the run's files are. A uid that cannot be a folder's name is hashed."""
-    name = uid if _PLAIN.fullmatch(uid) else hashlib.sha256(uid.encode()).hexdigest()[:32]
-    return RunFolder(data.training / "jobs" / job / name, run)
+    return RunFolder(data.training / "jobs" / job / _name(uid), run)
+
+
+def purge(data: DataFolder, job: str, kept: str) -> list[str]:
+    """Remove the folders of all jobs that had this name but the one with the uid `kept`: checkpoints too. (A job's
+    checkpoints are its user's: nothing else ever removes them.) What was removed; what could not be stays, and is
+    logged."""
+    if not is_dns_label(job):  # it would lead elsewhere
+        return []
+    removed = []
+    root = data.training / "jobs" / job
+    for one in sorted(root.iterdir()) if root.is_dir() else ():
+        if kept and one.name == _name(kept):
+            continue
+        try:
+            shutil.rmtree(one)
+            removed.append(str(one))
+        except OSError as error:
+            logger.warning("%s cannot be removed: %s", one, error)
+    return removed
+
+
+def _name(uid: str) -> str:
+    return uid if _PLAIN.fullmatch(uid) else hashlib.sha256(uid.encode()).hexdigest()[:32]
 
 
 def logs_of(data: DataFolder) -> Path:

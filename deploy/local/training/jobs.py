@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic
 
@@ -85,6 +85,11 @@ class Jobs(Generic[R]):
             self.jobs[name] = job = Job(uid=view.uid, last=job.last)
         for run in job.runs:
             run.epoch = view.epoch
+        if job.uid == view.uid and job.begun <= view.forgiven:  # a person has it tried again
+            job.failures, job.retry_at = 0, None
+        if view.purges and _is_over(job, view.purges):
+            view.purges.clear()
+            self._spawn(self._hands.purge(name, "" if view.deleted else view.uid))
         grant = self._view.granted(name)
         made = plan(grant, _actual(job, view.uid), self._hands.clock.now())
         for command in made.commands:
@@ -235,6 +240,13 @@ class Jobs(Generic[R]):
             notice=story.notice, blocked=run.blocked, failures=job.failures, retry_at=job.retry_at, reason=reason,
             message=message, log_tail=run.log_tail,
         )  # fmt: skip
+
+
+def _is_over(job: Job[R], uids: Collection[str]) -> bool:
+    """Whether nothing of these declarations is left that could write into a folder."""
+    last = job.last
+    proven = last is None or last.uid not in uids or last.empty_at is not None
+    return proven and not any(run.shape.uid in uids for run in job.runs)
 
 
 def _never_begun(job: Job[R], grant: TrainingGranted, ending: Ending, now: Instant) -> TrainingObserved:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from deploy.local.training.plan import ActualRun
 from deploy.local.training.starting import Shape
@@ -75,11 +75,17 @@ class AnyRun(Protocol):
 R = TypeVar("R", bound=AnyRun)
 
 
+async def _nothing(_job: str, _kept: str) -> None:
+    """There are no such folders."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hands(Generic[R]):
     """What differs between adapters. `make` makes a run that has not begun, and that tells the last argument of each
-    change; `prove` returns once nothing is left of a run that had ended before, and was not seen empty."""
+    change; `prove` returns once nothing is left of a run that had ended before, and was not seen empty; `purge` removes
+    the folders that jobs of a name have of their own, except that of this uid."""
 
     clock: Clock
     make: Callable[[Shape, Story, Callable[[R], None]], R]
     prove: Callable[[TrainingObserved], Awaitable[None]]
+    purge: Callable[[str, str], Coroutine[Any, Any, None]] = _nothing

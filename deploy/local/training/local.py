@@ -25,7 +25,7 @@ from deploy.local.training.checking import Checker
 from deploy.local.training.closing import alive, close_runs
 from deploy.local.training.emptying import Left, until_empty
 from deploy.local.training.ending import End, signals_of
-from deploy.local.training.folders import logs_of, mark_of
+from deploy.local.training.folders import logs_of, mark_of, purge
 from deploy.local.training.jobs import Jobs, Spawn
 from deploy.local.training.lives import Hands
 from deploy.local.training.notifying import HttpPoster
@@ -105,11 +105,18 @@ class LocalTraining:
             news=self._publisher.news, counts=Counts(),
         )  # fmt: skip
         self._tools = tools
-        hands = Hands(self._clock, lambda shape, story, changed: Run(tools, shape, story, changed), self._prove)
+        hands = Hands(
+            self._clock, lambda shape, story, changed: Run(tools, shape, story, changed), self._prove, self._purge
+        )
         self._jobs = Jobs(hands, self._view, self._alarms, self._publisher, spawn)
         self._wired = True
         for work in (self._publisher.run(), self._ring(), self._watch(), self._prune()):
             spawn(work)
+
+    async def _purge(self, job: str, kept: str) -> None:
+        """A person wants what deleted jobs of this name have left to go."""
+        gone = await asyncio.to_thread(purge, self._folder, job, kept)
+        logger.info("removed what deleted jobs called %s had left: %s", job, ", ".join(gone) or "nothing")
 
     # What it follows.
 

@@ -22,12 +22,15 @@ Read = Callable[[TrainingDeclared], TrainingPolicy]
 
 @dataclass(slots=True)
 class JobView:
-    """One job. `revisions` of the newest uid only; a text in place of a policy says why it cannot be run."""
+    """One job. `revisions` of the newest uid only; a text in place of a policy says why it cannot be run. `forgiven`:
+    failures of runs up to this one count no more. `purges`: uids that are deleted, and whose folders go too."""
 
     uid: str = ""
     revision: int = 0
     generation: int = 0
     deleted: bool = False
+    forgiven: int = 0
+    purges: set[str] = field(default_factory=set)
     revisions: dict[int, TrainingPolicy | str] = field(default_factory=dict)
     grant: Envelope[TrainingGranted] | None = None
 
@@ -71,6 +74,9 @@ class TrainingView:
         elif event.generation < job.generation:
             return None  # read again from the history
         job.revision, job.generation, job.deleted = event.revision, event.generation, event.deleted
+        job.forgiven = event.forgiven
+        if event.deleted and event.purge:
+            job.purges.add(event.uid)
         if not event.deleted or event.revision not in job.revisions:
             job.revisions[event.revision] = self._policy(event)
         for old in sorted(job.revisions)[:-KEPT_REVISIONS]:

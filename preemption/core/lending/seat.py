@@ -46,7 +46,8 @@ ASKED_BY_PEOPLE: Final = frozenset({Want.PAUSED, Want.CANCELLED, Want.DELETED, W
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A declaration of a training job, as it concerns the allocator. `at`: when it was declared so."""
+    """A declaration of a training job, as it concerns the allocator. `at`: when it was declared so. `forgiven`:
+    failures of runs up to this one count no more."""
 
     policy: TrainingPolicy
     uid: str
@@ -55,6 +56,7 @@ class Job:
     paused: bool = False
     cancelled: bool = False
     deleted: bool = False
+    forgiven: int = 0
 
     @property
     def name(self) -> str:
@@ -170,7 +172,7 @@ class JobSeat:
             (job.paused, Want.PAUSED),
         )
         asked = next((want for broken, want in rules if broken), None)
-        if asked is not None or seen is None or not seen.failures:
+        if asked is not None or seen is None or not seen.failures or seen.run <= job.forgiven:
             return asked or Want.RUN
         if seen.failures >= job.policy.max_failures:
             return Want.FAILS
@@ -243,7 +245,8 @@ class JobSeat:
         return same and job.policy.min_members <= len(self.granted) < job.policy.members
 
     def _fails(self, job: Job) -> bool:
-        return self.seen is not None and self.seen.failures >= job.policy.max_failures
+        seen = self.seen
+        return seen is not None and seen.run > job.forgiven and seen.failures >= job.policy.max_failures
 
     @property
     def given_up(self) -> bool:

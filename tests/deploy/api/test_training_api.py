@@ -108,7 +108,7 @@ async def test_a_job_is_listed_with_its_status(admin: Admin) -> None:
 
 
 async def test_pause_resume_cancel_delete(admin: Admin) -> None:
-    """Each is a declaration; what is done already changes nothing; cancelled is for good."""
+    """Each is a declaration; what is done already changes nothing; what was cancelled is resumed, not paused."""
     await apply(admin, TUNE)
     for _ in range(2):
         _, item = await send(admin, "PUT", f"{JOB}/pause")
@@ -117,14 +117,19 @@ async def test_pause_resume_cancel_delete(admin: Admin) -> None:
     assert item["status"]["state"] == "Pending"
     _, item = await send(admin, "PUT", f"{JOB}/cancel")
     assert item["status"]["state"] == "Cancelled"
-    status, problem = await send(admin, "DELETE", f"{JOB}/pause")
+    status, problem = await send(admin, "PUT", f"{JOB}/pause")
     assert (status, problem["type"]) == (409, "urn:relume:problem:cancelled")
-    assert "relume delete training tune" in str(problem["remedy"])
+    assert "relume train resume tune" in str(problem["remedy"])
+    _, item = await send(admin, "DELETE", f"{JOB}/pause")
+    assert item["status"]["state"] == "Pending"
     status, _ = await send(admin, "DELETE", JOB)
     assert status == 200
-    assert [(one.paused, one.cancelled, one.deleted, one.generation) for one in await told(admin)] == [
-        (False, False, False, 1), (True, False, False, 2), (False, False, False, 3), (False, True, False, 4),
-        (False, True, True, 5),
+    status, _ = await send(admin, "DELETE", f"{JOB}?purge=true")
+    assert status == 200
+    assert [(one.paused, one.cancelled, one.deleted, one.purge, one.generation) for one in await told(admin)] == [
+        (False, False, False, False, 1), (True, False, False, False, 2), (False, False, False, False, 3),
+        (False, True, False, False, 4), (False, False, False, False, 5), (False, False, True, False, 6),
+        (False, False, True, True, 7),
     ]  # fmt: skip
     status, problem = await get(admin, JOB)
     assert (status, problem["type"]) == (404, "urn:relume:problem:training-job-not-found")

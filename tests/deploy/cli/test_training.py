@@ -191,7 +191,7 @@ def test_logs_that_are_not_there_yet(live: LiveAdmin, relume: Relume, tune: str)
 
 
 def test_pause_resume_cancel_delete(live: LiveAdmin, relume: Relume, tune: str) -> None:
-    """Each says what follows; a cancelled job cannot be resumed, and the answer says what can be done."""
+    """Each says what follows; a cancelled job cannot be paused, and the answer says what can be done."""
     relume("train", "submit", "-f", tune, live=live)
     assert relume("train", "pause", "tune", live=live).err == (
         "training job tune paused: it saves and gives its GPUs back\n"
@@ -201,11 +201,15 @@ def test_pause_resume_cancel_delete(live: LiveAdmin, relume: Relume, tune: str) 
     assert body["items"][0]["status"]["state"] == "Pending"
     assert relume("train", "cancel", "tune", live=live).code == 0
     assert newest(live).cancelled
-    ran = relume("train", "resume", "tune", live=live)
+    ran = relume("train", "pause", "tune", live=live)
     assert ran.code == 1
-    assert "was cancelled" in ran.err
+    assert "relume train resume tune" in ran.err
+    assert relume("train", "resume", "tune", live=live).code == 0
+    assert not newest(live).cancelled
     assert relume("delete", "training", "tune", live=live).err == ("training job tune deleted; what runs of it ends\n")
     assert relume("train", "delete", "tune", live=live).code == 1
+    assert relume("train", "delete", "tune", "--purge", live=live).code == 0
+    assert newest(live).purge
     assert relume("train", "delete", "tune", "--ignore-missing", live=live).code == 0
 
 

@@ -10,6 +10,7 @@ from deploy.spec.declare_training import (
     delete_training,
     document_of_training,
     pause,
+    resume,
 )
 from deploy.spec.problem import SpecRefused
 from events.types.training import TrainingDeclared
@@ -73,7 +74,7 @@ def test_a_pause_outlives_changes_and_is_taken_back() -> None:
 
 
 def test_what_is_cancelled_stays_so() -> None:
-    """No document brings it back to life, and it can be neither paused nor resumed; deleting it forgets it."""
+    """No document brings it back to life, and it cannot be paused; a person may resume it, or delete it."""
     gone = cancel(first())
     assert (gone.cancelled, gone.generation) == (True, 2)
     assert cancel(gone) is gone
@@ -82,6 +83,30 @@ def test_what_is_cancelled_stays_so() -> None:
     with pytest.raises(ValueError, match="is cancelled"):
         pause(gone, paused=False)
     assert delete_training(gone).deleted
+    back = resume(gone)
+    assert (back.cancelled, back.paused, back.generation) == (False, False, 3)
+
+
+def test_resuming() -> None:
+    """Whatever stood in its way; failures of runs up to one are forgiven, and stay so."""
+    held = pause(first(), paused=True)
+    again = resume(held, forgiven=7)
+    assert (again.paused, again.forgiven, again.generation) == (False, 7, held.generation + 1)
+    assert resume(again, forgiven=3) is again
+    assert declare_training(again, put(smallest_training(), "spec.priority", 1), "uid-2").forgiven == 7
+    with pytest.raises(ValueError, match="is deleted"):
+        resume(delete_training(again))
+
+
+def test_purging() -> None:
+    """Also what was deleted before; it is not taken back, and another job of the name is not purged."""
+    gone = delete_training(first())
+    assert not gone.purge
+    purged = delete_training(gone, purge=True)
+    assert (purged.deleted, purged.purge, purged.generation) == (True, True, gone.generation + 1)
+    assert delete_training(purged) is purged
+    again = declare_training(purged, smallest_training(), "uid-9")
+    assert (again.purge, again.forgiven) == (False, 0)
 
 
 def test_deleting_and_declaring_anew() -> None:

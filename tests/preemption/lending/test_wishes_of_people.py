@@ -215,3 +215,34 @@ def test_a_run_that_fails_is_tried_again_after_a_while() -> None:
           25.5 tune run 2 has nothing (failed_too_often)
         """,
     )
+
+
+def test_a_failed_job_is_tried_again() -> None:
+    """A person forgives the failures of its runs so far: it runs at once, and rests again after as many new ones."""
+    world = one_card(max_failures=2)
+    for _ in range(2):
+        world.adapter.jobs["tune"].crash(world.now)
+        world.pass_time(5)
+    assert world.training["tune"].reasons == ("failed_too_often",)
+    change(world, forgiven=2)
+    assert world.training["tune"].run == 3
+    assert world.training["tune"].members
+    world.adapter.jobs["tune"].failures = 0
+    for _ in range(2):
+        world.adapter.jobs["tune"].crash(world.now)
+        world.pass_time(5)
+    assert world.training["tune"].reasons == ("failed_too_often",)
+
+
+def test_a_cancelled_job_is_resumed() -> None:
+    """It goes on from the checkpoint that it made when it was cancelled."""
+    world = one_card()
+    change(world, cancelled=True)
+    world.pass_time(10)
+    assert not world.training["tune"].members
+    change(world, cancelled=False)
+    world.pass_time(5)
+    run = world.adapter.jobs["tune"].run
+    assert run is not None
+    assert run.begins_at > 0
+    assert world.training["tune"].run == 2

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
+
+import pytest
 
 from events.types.training import CheckpointCommitted, Ending, NoticeMode, RunState, Stop, TrainingObserved
 from events.units import Seconds
@@ -229,3 +232,43 @@ async def test_declared_anew_while_it_runs(stage: TrainingStage) -> None:
     await stage.say(granted(2, uid="u2"))
     again = await stage.until_job(lambda one: one.uid == "u2" and one.empty_at is not None)
     assert (again.run, again.ending, again.resumed_step) == (2, Ending.FINISHED, 0)
+
+
+async def test_failures_are_forgiven(stage: TrainingStage) -> None:
+    """Those of runs up to the one that the declaration names: the next run begins at once, and its failure is the first
+    of a new row. Another relume goes on from that."""
+    spec = spec_of("python3", "-S", "-c", "raise SystemExit(3)")
+    await stage.declare_job(spec)
+    for run in (1, 2):
+        await stage.say(granted(run))
+        state = await stage.empty(run)
+    assert (state.failures, state.retry_at is not None) == (2, True)
+    await stage.declare_job(spec, generation=2, forgiven=2)
+    state = await stage.until_job(lambda one: not one.failures)
+    assert (state.run, state.retry_at) == (2, None)
+    await stage.say(granted(3))
+    assert (await stage.empty(3)).failures == 1
+    await stage.revive()
+    await stage.say(granted(4))
+    assert (await stage.empty(4)).failures == 2
+
+
+@pytest.mark.parametrize("purge", [False, True])
+async def test_what_a_deleted_job_leaves(stage: TrainingStage, purge: bool) -> None:
+    """Its own folder stays with its checkpoints, unless its user wants it to go; and then not before it has ended. That
+    of the next job of the name stays."""
+    await stage.declare_job(spec_of(*trainer("sdk", "--every", 2)))
+    await stage.say(granted())
+    await stage.until_job(lambda one: one.checkpoint is not None)
+    await stage.declare_job({}, generation=2, deleted=True, purge=purge)
+    await stage.declare_job(spec_of(*trainer("sdk", "--steps", 3)), uid="u2")
+    await stage.say(granted(notice=notice_of(stage)))
+    saved = await stage.empty()
+    assert saved.ending is Ending.SAVED  # it could still write
+    await stage.say(granted(2, uid="u2"))
+    await stage.until_job(lambda one: one.uid == "u2" and one.empty_at is not None)
+    root = stage.folder.training / "jobs" / "tune"
+    async with asyncio.timeout(30):
+        while (root / "u1").exists() and purge:  # noqa: ASYNC110 - it is removed in a thread
+            await asyncio.sleep(0.05)
+    assert sorted(one.name for one in root.iterdir()) == (["u2"] if purge else ["u1", "u2"])
