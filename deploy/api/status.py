@@ -20,6 +20,7 @@ from events.types.models import ModelDeclared
 from events.types.replicas import FAILED_STARTS, PhaseSpan, ReplicasObserved, ReplicaState, ReplicaStatus
 from events.types.requests import Levels
 from events.units import Instant, format_instant, format_quantity
+from preemption.core.view import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +124,10 @@ def _verdict(facts: Facts, replicas: Sequence[ReplicaStatus]) -> _Verdict:
         return _failed(ModelState.FAILED, facts, facts.observed)
     if _count(replicas, ReplicaState.STARTING):
         return _starting(facts, replicas)
-    return _waiting(facts) if _wanted(facts) else _idle(replicas)
+    return _waiting(facts) if _wanted(facts) else _idle(replicas, given=_given(facts))
 
 
-def _idle(replicas: Sequence[ReplicaStatus]) -> _Verdict:
+def _idle(replicas: Sequence[ReplicaStatus], *, given: bool) -> _Verdict:
     if _count(replicas, ReplicaState.DRAINING) or _count(replicas, ReplicaState.STOPPING):
         return _Verdict(ModelState.DRAINING, "ScaleIn", "the last replica finishes its requests and stops")
     asleep = [replica for replica in replicas if replica.state is ReplicaState.SLEEPING]
@@ -134,7 +135,16 @@ def _idle(replicas: Sequence[ReplicaStatus]) -> _Verdict:
         kept = format_quantity(sum(replica.resources.memory_bytes for replica in asleep))
         words = f"{_replicas(len(asleep))} asleep at level {asleep[0].sleep_level}, in {kept} of memory"
         return _Verdict(ModelState.ZERO, "Asleep", words)
+    if given:
+        words = "nothing needed it, so its place went to a model for which requests wait; the next request starts it"
+        return _Verdict(ModelState.ZERO, "Given", words)
     return _Verdict(ModelState.ZERO)
+
+
+def _given(facts: Facts) -> bool:
+    """Whether all that it had was only kept, and went to others."""
+    grant = facts.grant
+    return grant is not None and not grant.wished and Reason.GIVES_UP in grant.reasons
 
 
 def _failed(state: ModelState, facts: Facts, observed: ReplicasObserved) -> _Verdict:
@@ -173,7 +183,7 @@ def _wanted(facts: Facts) -> bool:
     override = facts.declared.override
     if override is not None and override.until > facts.now:
         return override.replicas > 0
-    wished = facts.wish.replicas if facts.wish else 0
+    wished = facts.wish.replicas if facts.wish and not _given(facts) else 0
     return bool(wished or _granted(facts.grant) or (facts.levels and facts.levels.waiting))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -14,6 +14,7 @@ from events.types.replicas import ReplicasObserved, ReplicaState
 from events.types.requests import Levels
 from events.types.shared import Resources
 from events.units import Instant
+from preemption.core.view import Reason
 from tests.support.admin import observed, replica
 
 NOW = Instant(1000.0)
@@ -63,6 +64,11 @@ ROWS = (
     Row("nothing known", "Zero"),
     Row("nobody wants it", "Zero", given={"wish": wish(0), "grant": grant(0), "observed": observed()}),
     Row("wished", "Starting", "Wished", "allocator", {"wish": wish(1)}),
+    Row("what was only kept went to others", "Zero", "Given", "the next request starts it",
+        {"wish": wish(1), "grant": replace(grant(0), reasons=(Reason.WISH, Reason.GIVES_UP)), "observed": observed()}),
+    Row("somebody asks again", "Starting", "Wished", given={
+        "wish": wish(1), "grant": replace(grant(0), reasons=(Reason.WISH, Reason.GIVES_UP)),
+        "levels": Levels(waiting=1)}),
     Row("granted", "Starting", "Granted", "1 replica", {"wish": wish(1), "grant": grant(1)}),
     Row("held requests alone", "Starting", "Wished", given={"levels": Levels(waiting=3)}),
     Row("no room", "Starting", "Shortage", "none is free", {"wish": wish(1), "grant": grant(0, 1)}),
