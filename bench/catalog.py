@@ -28,6 +28,7 @@ BENCHMARKS = {
         "bench.kubernetes.measure", "1,000 Models of 3 replicas on a real API server: calls, memory, reaction, restart"
     ),
     "kafka": About("bench.kafkalog", "the Kafka log beside plain kafka-python; the autoscaler behind 5,000 events/s"),
+    "owners": About("bench.kafka_owners", "kill -9 of an autoscaler on Kafka: how long its models have no owner"),
     "inference": About("bench.inference", "an asynchronous request end to end, beside the same by HTTP"),
     "planning": About("bench.planning", "a plan among 1,000 and 10,000 GPUs; how full the published cluster gets"),
     "reclaim": About(

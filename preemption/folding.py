@@ -94,10 +94,12 @@ class PoolFold:
         self._read_to[place] = max(record.position.offset, self._read_to.get(place, -1))
 
     def fold(self, record: Record) -> None:
-        """Take one record."""
-        if not self._observers.admits(record):
-            self.stats.refused_states = self._observers.refused
-            return
+        """Take one record, unless it is a state of an adapter that was replaced."""
+        if self._observers.admits(record):
+            self._take(record)
+        self.stats.refused_states = self._observers.refused
+
+    def _take(self, record: Record) -> None:
         data = record.envelope.data
         match data:
             case WishDecided():

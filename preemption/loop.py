@@ -24,7 +24,7 @@ from events.units import Instant
 from events.writer import EventWriter
 from preemption.core.allocator import Pool
 from preemption.folding import AllocatorSettings, PoolFold
-from preemption.recording import Recorder
+from preemption.recording import Recorded, Recorder
 
 __all__ = ["GROUP", "Allocator", "AllocatorSettings", "AllocatorStats", "Deposed"]
 
@@ -102,6 +102,10 @@ class Allocator:
         self._followed = asyncio.Event()
         """Set once what stood in the log at the start has been folded."""
         self._woken = asyncio.Event()
+
+    def tell(self, recorded: Recorded) -> None:
+        """Call `recorded` with the grants that are written from now on, as soon as they stand in the log."""
+        self._recorder.recorded = recorded
 
     @property
     def pool(self) -> Pool:

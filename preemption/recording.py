@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from events.clock import Clock
 from events.envelope import AnyEnvelope
 from events.keys import default_key
-from events.log import EventLog, LogUnavailable, Position
+from events.log import EventLog, LogUnavailable, Position, Record
 from events.payload import Unencodable
 from events.types.accounts import TrainingAccounted
 from events.types.grants import GrantDecided
@@ -28,11 +28,20 @@ _RETRY_SECONDS: Final = (0.05, 0.2, 1.0, 5.0)
 Written = GrantDecided | TrainingGranted | ReclaimChanged | TrainingAccounted
 
 
+Recorded = Callable[[Sequence[Record]], None]
+
+
+def _nobody(records: Sequence[Record]) -> None:
+    """There is no adapter beside this allocator."""
+
+
 class Recorder:
     """Writes plans, under the leadership that `fold` knows."""
 
     def __init__(self, log: EventLog, clock: Clock, writer: EventWriter, fold: PoolFold) -> None:
         self.grants = 0
+        self.recorded: Recorded = _nobody
+        """Told of what has just been written: an adapter of this process need not wait until the log tells it."""
         self._log = log
         self._clock = clock
         self._writer = writer
@@ -75,10 +84,13 @@ class Recorder:
             for one in values
         ]
         try:
-            await self.append(envelopes)
+            positions = await self.append(envelopes)
         except Unencodable:
             for envelope in envelopes:
                 await self._append_alone(envelope)
+        else:
+            now = self._clock.now()
+            self.recorded([Record(at, now, one) for at, one in zip(positions, envelopes, strict=True)])
 
     async def _append_alone(self, envelope: AnyEnvelope) -> None:
         """One that cannot be encoded stays unsaid; its model or job keeps what it has, and all others theirs."""

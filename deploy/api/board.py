@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from deploy.api.book import Book
+from deploy.api.claims import Claims
 from deploy.api.ports import Traffic
 from deploy.api.shapes import Metadata, ModelItem, ObjectiveStatus
 from deploy.api.status import Facts, model_status
@@ -90,6 +91,7 @@ class Board:
     def __init__(self, gateway_limit: int = 64, objectives: Objectives = no_objectives) -> None:
         self.book = Book(_name_of, self._declare)
         self._models: dict[str, ModelBoard] = {}
+        self._claims = Claims()
         self._objectives = objectives
         self._nodes: dict[str, CardsObserved] = {}
         self._beats: dict[str, _Beats] = {}
@@ -132,12 +134,7 @@ class Board:
         """The declared model with this name or alias."""
         if self.entry(name_or_alias):
             return name_or_alias
-        for name in self.names():
-            declared = self._models[name].declared
-            aliases = declared.spec.get("aliases") if declared else None
-            if isinstance(aliases, list) and name_or_alias in aliases:
-                return name
-        return None
+        return self._claims.owner(name_or_alias)
 
     def objectives(self, name: str) -> Sequence[ObjectiveStatus]:
         """What a model promised, and whether it was kept."""
@@ -173,7 +170,7 @@ class Board:
         facts = Facts(
             declared=entry.declared, now=now, wish=entry.wish, grant=entry.grant, observed=entry.observed,
             levels=levels.get(name), last_start=entry.last_start, start_seconds=entry.start_seconds,
-            objectives=self._objectives(name),
+            objectives=self._objectives(name), lost_aliases=self._claims.lost(name),
         )  # fmt: skip
         return ModelItem(
             metadata=metadata_of(entry.declared), spec=dict(entry.declared.spec), status=model_status(facts)
@@ -188,6 +185,7 @@ class Board:
             entry.windows.clear()
             entry.last_start = entry.start_seconds = None
         entry.declared = data
+        self._claims.declare(data)
         entry.forget_if_gone()
 
     def _observe(self, data: ReplicasObserved) -> None:

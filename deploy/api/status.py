@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from deploy.api.shapes import (
     Condition,
@@ -37,6 +37,8 @@ class Facts:
     start_seconds: float | None = None
     """How long the last start that became ready took."""
     objectives: Sequence[ObjectiveStatus] = ()
+    lost_aliases: Mapping[str, str] = field(default_factory=dict)
+    """Of its aliases those that mean another model, and which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +223,17 @@ def _conditions(facts: Facts, verdict: _Verdict) -> list[Condition]:
             reason=observed.reason if observed and failed else "",
             message=observed.message if observed and failed else "",
         ),
+        *_aliases(facts.lost_aliases),
     ]
+
+
+def _aliases(lost: Mapping[str, str]) -> list[Condition]:
+    """Nothing where all of them mean this model, as they should."""
+    if not lost:
+        return []
+    taken = "; ".join(f"{alias} means model {owner}" for alias, owner in sorted(lost.items()))
+    message = f"{taken} (both claim it, and the first by name has it); remove the alias here or there"
+    return [Condition(type="Aliases", status="False", reason="AliasTaken", message=message)]
 
 
 def _override(facts: Facts) -> OverrideShape | None:

@@ -72,6 +72,7 @@ class ClusterPart:
         writer = EventWriter(f"relume/cluster/{self._how.local.node}", self._clock)
         self._cluster = LocalCluster(self._event_log, writer, self._clock, folder, self._how.local)
         self._cluster.keeper = self.keeper
+        self.allocator.tell(self._cluster.recorded)
         self._allocating = asyncio.create_task(self.allocator.run(), name="allocator")
         leading = asyncio.create_task(self.allocator.caught_up.wait())
         both = {leading, self._allocating}

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from pathlib import Path
 from typing import Final, Protocol, cast
 
+from deploy.local.folder import name_if_ours
 from deploy.settings.events_url import KafkaEvents, MemoryEvents, SqliteEvents
 from deploy.settings.settings import Settings, SettingsRefused, unreadable
 from events.adapters.kafka import settings as kafka
@@ -29,8 +32,9 @@ class OpenLog(EventLog, WorkLog, Protocol):
         """Counts since it was opened."""
 
 
-def event_log(settings: Settings, clock: Clock) -> AbstractAsyncContextManager[OpenLog]:
-    """The log as a context manager; entering it may raise LogInUse, LogCorrupt, LogUnavailable."""
+def event_log(settings: Settings, clock: Clock, folder: Path) -> AbstractAsyncContextManager[OpenLog]:
+    """The log as a context manager; entering it may raise LogInUse, LogCorrupt, LogUnavailable. `folder`: the data
+    folder of this process, by which it is known again when it was killed and comes back."""
     match settings.events_url:
         case MemoryEvents():
             return MemoryEventLog(clock)
@@ -41,7 +45,8 @@ def event_log(settings: Settings, clock: Clock) -> AbstractAsyncContextManager[O
                 from events.adapters.kafka.log import KafkaEventLog  # noqa: PLC0415 - comes with an extra
             except ImportError as error:
                 raise LogUnavailable(f"{MISSING} ({error})") from error
-            return KafkaEventLog(kafka_settings(settings, servers), clock)
+            ours = replace(kafka_settings(settings, servers), identity=lambda: name_if_ours(folder))
+            return KafkaEventLog(ours, clock)
 
 
 def kafka_settings(settings: Settings, servers: tuple[str, ...]) -> kafka.KafkaSettings:

@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import uuid
 from collections.abc import AsyncIterator, Iterable, Sequence
-from pathlib import Path
 
 from deploy.api.declaring import Declarations
 from deploy.api.ports import Reading
@@ -119,17 +117,6 @@ class KubernetesPart:
         yield from readings("kubernetes", KubernetesStats() if self._cluster is None else self._cluster.stats())
         if self._cluster is not None:
             yield from readings("kubernetes", self._cluster.training_stats())
-
-
-def lasting_identity(folder: Path, node: str) -> str:
-    """Who we are in the Lease, when only one process at a time has `folder`: the next one is the same holder, and need
-    not wait for the Lease of one that was killed to run out."""
-    file = folder / "identity"
-    if not file.exists():
-        partial = file.with_suffix(".partial")
-        partial.write_text(uuid.uuid4().hex, encoding="ascii")
-        partial.replace(file)
-    return f"{node}/{file.read_text(encoding='ascii')}"
 
 
 def kubernetes_settings(settings: Settings, identity: str) -> KubernetesSettings:

@@ -20,13 +20,13 @@ from deploy.compose.autoscaler import AutoscalerPart
 from deploy.compose.cluster import ClusterHow, ClusterPart, TakeFolder, local_settings
 from deploy.compose.eventlog import OpenLog
 from deploy.compose.gateway import GatewayPart
-from deploy.compose.kubernetes import KubernetesPart, kubernetes_settings, lasting_identity
+from deploy.compose.kubernetes import KubernetesPart, kubernetes_settings
 from deploy.compose.lags import KafkaLags
 from deploy.compose.other_agent import AgentElsewhere
 from deploy.compose.part import InBackground
 from deploy.compose.process import Made
 from deploy.compose.queries import PrometheusQueries
-from deploy.local.folder import DataFolder, FolderUnusable, holder_of, wait_for_folder
+from deploy.local.folder import DataFolder, FolderUnusable, holder_of, lasting_name, wait_for_folder
 from deploy.settings.kubernetes import ClusterKind
 from deploy.settings.settings import Settings
 from events.clock import Clock
@@ -95,7 +95,7 @@ def make(role: Role, settings: Settings, log: OpenLog, clock: Clock, folder: Dat
             )
         case Role.ALL if settings.cluster is ClusterKind.KUBERNETES:
             gateway = GatewayPart(settings, log, clock, boot)
-            who = lasting_identity(settings.data_dir, settings.node_name)
+            who = f"{settings.node_name}/{lasting_name(settings.data_dir)}"
             pods = KubernetesPart(log, clock, owner, kubernetes_settings(settings, who))
             return Made(
                 (_autoscaler(settings, log, clock, owner), gateway, InBackground(pods)), admin, endpoints,

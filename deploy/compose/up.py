@@ -72,7 +72,7 @@ def run(settings: Settings, files: Sequence[str], role: Role = Role.ALL) -> int:
 async def _main(role: Role, settings: Settings, documents: Sequence[Document], folder: DataFolder | None) -> int:
     clock = SystemClock()
     try:
-        async with event_log(settings, clock) as log:
+        async with event_log(settings, clock, folder_of(role, settings)) as log:
             process = Process(log, clock, make(role, settings, log, clock, folder))
             return await _live(process, settings, documents)
     except _TOLD as error:

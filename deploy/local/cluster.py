@@ -37,7 +37,7 @@ from events.clock import Clock
 from events.envelope import AnyEnvelope
 from events.fence import is_older
 from events.following import Follower
-from events.log import Batch, EventLog, Query, Start
+from events.log import Batch, EventLog, Query, Record, Start
 from events.names import ModelName, Topic
 from events.types.phases import ReplicaDrained, ReplicaSuspected
 from events.types.replicas import CardsObserved, ReplicasObserved, ReplicaState
@@ -101,6 +101,8 @@ class LocalCluster:
         self._adopted = 0
         self._survivors: dict[str, Survivor] = {}
         self._caught_up = asyncio.Event()
+        self._told: dict[str, int] = {}
+        """The offset of the newest grant that was told directly, by its key: as many as the log has keys."""
         self._wired = False
         self._cards: CardsObserved | None = None
         self._prober: HttpProber
@@ -265,10 +267,23 @@ class LocalCluster:
     def _follow(self, topics: Sequence[str], start: Start, take: Callable[[Batch], None]) -> None:
         self._spawn(Follower(self._event_log, self._clock, topics, start, take).run())
 
+    def recorded(self, records: Sequence[Record]) -> None:
+        """Grants that stand in the log by now, told by who wrote them in this process. The log tells them later;
+        then they are known. A start need not wait for that."""
+        if self._caught_up.is_set():
+            self._take_states(Batch(tuple(records)))
+            self._told.update((one.envelope.key, one.position.offset) for one in records)
+
+    def _is_new(self, record: Record) -> bool:
+        """Not what was `recorded`, nor what stood before it: a grant must not give way to an older one."""
+        key = record.envelope.key if record.position.topic == Topic.GRANTS else ""
+        return record.position.offset > self._told.get(key, -1)
+
     def _take_states(self, batch: Batch) -> None:
         """Fold declarations and grants; look at what they change."""
-        changed = dict.fromkeys(name for record in batch.records if (name := self._view.fold(record)) is not None)
-        jobs = dict.fromkeys(job for record in batch.records if (job := self._training.fold(record)) is not None)
+        records = [record for record in batch.records if self._is_new(record)]
+        changed = dict.fromkeys(name for record in records if (name := self._view.fold(record)) is not None)
+        jobs = dict.fromkeys(job for record in records if (job := self._training.fold(record)) is not None)
         if batch.caught_up and not self._caught_up.is_set():
             self._view.begin_live()
             changed = dict.fromkeys(self._view.models)  # each gets its state published, also the empty ones

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -124,3 +125,22 @@ def holder_of(path: Path) -> int | None:
 def _read_pid(lock: int) -> int | None:
     text = os.pread(lock, 32, 0).strip()
     return int(text) if text.isdigit() else None
+
+
+def lasting_name(path: Path) -> str:
+    """A name of the folder, made when it is first asked for: who has the folder now and who has it next are the same to
+    others. Raises OSError."""
+    file = path / "identity"
+    if not file.exists():
+        partial = file.with_suffix(".partial")
+        partial.write_text(uuid.uuid4().hex, encoding="ascii")
+        partial.replace(file)
+    return file.read_text(encoding="ascii")
+
+
+def name_if_ours(path: Path) -> str:
+    """The same while this process has the folder, else an empty text: another living one may have the name."""
+    try:
+        return lasting_name(path) if holder_of(path) == os.getpid() else ""
+    except OSError:
+        return ""

@@ -264,7 +264,7 @@ def test_options_of_the_client() -> None:
     """Idempotence needs all acknowledgements; TLS and SASL reach every client; the password is in no repr."""
     security = KafkaSecurity("SASL_SSL", Path("ca"), mechanism="SCRAM-SHA-512", username="u", password="hush")
     settings = KafkaSettings(("a:1", "b:2"), security, delivery_timeout=Seconds(20.0))
-    producing, consuming = settings.producing(), settings.grouping("g")
+    producing, consuming = settings.producing(), settings.grouping("g", Seconds(6.0))
     assert (producing["acks"], producing["enable_idempotence"], producing["delivery_timeout_ms"]) == (
         "all",
         True,

@@ -3,41 +3,27 @@ it must. (kafka-python 3.0.12 by itself does neither: see `events.adapters.kafka
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+import asyncio
 
 import pytest
-from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import NewPartitions, NewTopic
 from kafka.structs import MemberState
 
-from events.adapters.kafka.client import make_member, make_worker
+from events.adapters.kafka.client import Membership, make_member, make_worker
 from events.adapters.kafka.joining import joining, subscribe
-from tests.support.kafka_broker import shared_broker
-from tests.support.kafka_logs import quick_settings, wipe
+from events.adapters.kafka.log import KafkaEventLog
+from events.clock import SystemClock
+from events.log import Start, Subscription
+from events.names import Topic
+from events.units import Seconds
+from tests.support.kafka_broker import Broker, shared_broker
+from tests.support.kafka_joined import Silent, join, poll_until
+from tests.support.kafka_logs import kafka_log, quick_settings, wipe
 
 pytestmark = [pytest.mark.needs("kafka"), pytest.mark.slow]
 
-WITHIN = 30.0
-
-
-class Silent(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
-    """Told of everything, does nothing."""
-
-    def on_partitions_assigned(self, assigned: object) -> None:
-        pass
-
-    def on_partitions_revoked(self, revoked: object) -> None:
-        pass
-
-
-def poll_until(consumer: KafkaConsumer, true: Callable[[], bool]) -> None:
-    """Polls that end at once, as those of a member that has records to hand over."""
-    ends_at = time.monotonic() + WITHIN  # noqa: TID251 - the time of a real broker
-    while not true():
-        assert time.monotonic() < ends_at, consumer.group_metadata()  # noqa: TID251 - as above
-        joining(consumer)
-        consumer.poll(timeout_ms=1)
+WITHIN = 60.0
 
 
 @pytest.mark.parametrize("kind", ["eager", "cooperative"])
@@ -49,7 +35,8 @@ def test_what_is_dealt_is_taken_up(kind: str) -> None:
     admin = KafkaAdminClient(bootstrap_servers=broker.address)
     admin.create_topics([NewTopic(topic, 2, 1)])
     admin.wait_for_topics([topic])
-    consumer = make_worker(settings, "joiners", "one") if kind == "eager" else make_member(settings, "joiners", None)
+    how = Membership("joiners", "one", settings.session_timeout)
+    consumer = make_worker(settings, how) if kind == "eager" else make_member(settings, how, None)
     try:
         subscribe(consumer, [topic], [topic], Silent())
         poll_until(consumer, lambda: len(consumer.assignment()) == 2)
@@ -67,3 +54,39 @@ def test_what_is_dealt_is_taken_up(kind: str) -> None:
     finally:
         consumer.close(autocommit=False)
         admin.close()
+
+
+async def test_who_has_the_name_of_a_dead_member_owns_at_once(broker: Broker) -> None:
+    """Its session lasts for a minute, and its client has a thread that beats: without its name one would wait."""
+    named = quick_settings(broker, identity=lambda: "folder")
+    how = Membership("owners", f"{named.client_id}/folder", Seconds(60.0))
+    async with KafkaEventLog(named, SystemClock()) as log:
+        dead = await asyncio.to_thread(make_member, named, how, None)
+        await asyncio.to_thread(join, dead, [str(Topic.MODELS)], 3)
+        subscription = log.subscribe((Topic.MODELS,), Start("end"), "owners")
+        assert await places(subscription, 3, within=15) == {0, 1, 2}
+        await subscription.close()
+        await asyncio.to_thread(dead.close, autocommit=False, timeout_ms=1000)
+
+
+async def test_a_session_that_is_too_short_for_the_brokers(broker: Broker) -> None:
+    """The test's broker allows a second and no less: twice as much is asked for until it does."""
+    async with kafka_log(broker, session_timeout=Seconds(0.4), heartbeat=Seconds(0.1)) as log:
+        subscription = log.subscribe((Topic.MODELS,), Start("end"), "hasty")
+        worker = log.work((Topic.INFERENCE_REQUESTS,), "hasty-work", "one")
+        assert await places(subscription, 3, within=WITHIN) == {0, 1, 2}
+        async with asyncio.timeout(WITHIN):
+            assert len((await anext(aiter(worker))).assigned) == 3
+        await worker.close()
+        await subscription.close()
+
+
+async def places(subscription: Subscription, count: int, within: float) -> set[int]:
+    """The partitions that a member is given, once there are so many."""
+    held: set[int] = set()
+    async with asyncio.timeout(within):
+        async for batch in subscription:
+            held |= {partition for _, partition in batch.assigned}
+            if len(held) == count:
+                break
+    return held

@@ -10,7 +10,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import NewTopic
 
-from events.adapters.kafka.client import make_worker
+from events.adapters.kafka.client import Membership, make_worker
 from events.adapters.kafka.log import KafkaEventLog
 from events.adapters.kafka.work_reading import from_text, to_text
 from events.clock import SystemClock
@@ -18,6 +18,7 @@ from events.units import Seconds
 from events.work import Effect, Mark
 from tests.contracts.test_work import GROUP, TOPICS, Worker, answer, answers, request
 from tests.support.kafka_broker import Broker
+from tests.support.kafka_joined import join
 from tests.support.kafka_logs import LEAKS, quick_settings
 
 kafka = [pytest.mark.needs("kafka"), pytest.mark.slow, *LEAKS]
@@ -142,14 +143,11 @@ async def test_a_topic_of_others_that_takes_no_copy_stops_nothing(
 @pytest.mark.parametrize("_", [pytest.param(None, marks=kafka)])
 async def test_who_has_the_name_of_a_dead_member_goes_on_at_once(broker: Broker, _: None) -> None:
     """Though its session has not ended: the dead one is never polled, but its client has a thread that beats."""
-    settings = quick_settings(broker, session_timeout=Seconds(30.0))
+    settings = quick_settings(broker)
     async with KafkaEventLog(settings, SystemClock()) as log:
         await log.append([request("waiting")])
-        dead = await asyncio.to_thread(make_worker, settings, GROUP, f"{GROUP}/one")
-        dead.subscribe(list(TOPICS))
-        async with asyncio.timeout(30):
-            while len(dead.assignment()) < 6:
-                await asyncio.to_thread(dead.poll, 200)
+        dead = await asyncio.to_thread(make_worker, settings, Membership(GROUP, f"{GROUP}/one", Seconds(30.0)))
+        await asyncio.to_thread(join, dead, TOPICS, 6)
         worker = Worker(log.work(TOPICS, GROUP, "one"))
         async with asyncio.timeout(15):
             await worker.until(lambda: "waiting" in worker.items and len(worker.held) == 6)

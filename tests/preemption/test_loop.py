@@ -138,6 +138,19 @@ async def test_a_second_allocator_stands_by_and_takes_over(bench: Bench) -> None
         await asyncio.gather(standing_by, return_exceptions=True)
 
 
+async def test_an_adapter_beside_it_is_told_what_stands_in_the_log(bench: Bench) -> None:
+    """Each grant once it is written, with its place."""
+    told: list[Record] = []
+    bench.allocator.tell(told.extend)
+    await bench.say(node(), declared())
+    async with running(bench.allocator):
+        await bench.say(wish(1))
+        assert [(one.position, one.envelope) for one in told] == [
+            (one.position, one.envelope) for one in await bench.grants()
+        ]
+        assert len(told) == 1
+
+
 async def test_a_late_grant_of_a_deposed_allocator_is_covered(bench: Bench) -> None:
     """It is void and counted; ours is said again, so that who reads the newest values finds it."""
     await bench.say(node(gpus=3), declared())

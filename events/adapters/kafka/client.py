@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from socket import socket
 from typing import Final, TypeVar
@@ -25,6 +26,7 @@ from tenacity import sleep_using_event as sleeping_with
 
 from events.adapters.kafka.settings import BY_PASSWORD, READ_FROM, KafkaSettings, Options
 from events.log import LogClosed, LogUnavailable
+from events.units import Seconds
 
 T = TypeVar("T")
 
@@ -101,10 +103,21 @@ def make_consumer(settings: KafkaSettings) -> KafkaConsumer:
     return _make(KafkaConsumer, settings.consuming())
 
 
-def make_member(settings: KafkaSettings, group: str, chosen: Collection[int] | None) -> KafkaConsumer:
-    """Connect; to become a member of a group, subscribe. `chosen`: the partitions that are shared out; None: all."""
-    cooperative = {"partition_assignment_strategy": [_Assignor(chosen)]}
-    return _make(KafkaConsumer, settings.grouping(group) | cooperative)
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """How to be a member of a group. `name` is its client id, by which it is found when it died; `session`: seconds of
+    silence after which it is dead."""
+
+    group: str
+    name: str
+    session: Seconds
+
+
+def make_member(settings: KafkaSettings, how: Membership, chosen: Collection[int] | None) -> KafkaConsumer:
+    """Connect; to become a member of a group, subscribe. `chosen`: the partitions that are shared out; None: all.
+    Cooperative, so that a rebalance stops only the partitions that move."""
+    cooperative = {"partition_assignment_strategy": [_Assignor(chosen)], "client_id": how.name}
+    return _make(KafkaConsumer, settings.grouping(how.group, how.session) | cooperative)
 
 
 class _Assignor(CooperativeStickyAssignor):  # type: ignore[misc]  # kafka-python has no types
@@ -133,11 +146,10 @@ class _Part:
         return None if found is None else found & self._chosen
 
 
-def make_worker(settings: KafkaSettings, group: str, name: str) -> KafkaConsumer:
-    """Connect; a member whose partitions have the same numbers in all topics (which the range assignor sees to). `name`
-    is its client id, by which it is found when it died."""
-    ranged = {"partition_assignment_strategy": [RangePartitionAssignor], "client_id": name}
-    return _make(KafkaConsumer, settings.grouping(group) | ranged)
+def make_worker(settings: KafkaSettings, how: Membership) -> KafkaConsumer:
+    """Connect; a member whose partitions have the same numbers in all topics (which the range assignor sees to)."""
+    ranged = {"partition_assignment_strategy": [RangePartitionAssignor], "client_id": how.name}
+    return _make(KafkaConsumer, settings.grouping(how.group, how.session) | ranged)
 
 
 def make_transactional(settings: KafkaSettings, name: str) -> KafkaProducer:

@@ -14,16 +14,48 @@ begun is waited for whatever it was begun for.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container
+import logging
+from collections.abc import Collection, Container, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer
-from kafka.errors import KafkaTimeoutError
+from kafka.errors import InvalidSessionTimeoutError, KafkaTimeoutError
 from kafka.structs import MemberState
+
+from events.units import Seconds
+
+logger = logging.getLogger(__name__)
 
 PATIENCE: Final = 500
 """Milliseconds of one poll while `joining`. An assignment that comes between two polls is thrown away, and the member
 joins anew: that is rare when polls are long. (A poll ends late by as much when no records follow the assignment.)"""
+
+
+LONGEST_SESSION: Final = Seconds(60.0)
+"""Seconds; more is asked of no broker. (Kafka's own default is 45.)"""
+
+
+class Session:
+    """After how many seconds of silence a member is dead: as wanted, or twice as much each time the brokers refuse."""
+
+    def __init__(self, wanted: Seconds) -> None:
+        self.seconds = wanted
+
+    @contextmanager
+    def asked(self, group: str) -> Iterator[None]:
+        """Around a membership, which is to be begun anew if it ends so: the brokers would not have the session. Raises
+        InvalidSessionTimeoutError when they would not have the longest either."""
+        try:
+            yield
+        except InvalidSessionTimeoutError:
+            if self.seconds >= LONGEST_SESSION:
+                raise
+            refused, self.seconds = self.seconds, Seconds(min(LONGEST_SESSION, 2 * self.seconds))
+            logger.info(
+                "the brokers refuse a session of %g s in group %s (group.min.session.timeout.ms); %g s are asked for",
+                refused, group, self.seconds,
+            )  # fmt: skip
 
 
 def subscribe(

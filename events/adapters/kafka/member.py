@@ -20,10 +20,11 @@ from kafka.errors import (
 )
 from kafka.structs import MemberState
 
-from events.adapters.kafka.client import Admin, make_member, told
+from events.adapters.kafka.client import Admin, Membership, make_member, told
 from events.adapters.kafka.follower import BATCH, CLOSING, Delivery, Follower, Plan, Polled
-from events.adapters.kafka.joining import PATIENCE, joining, subscribe
+from events.adapters.kafka.joining import PATIENCE, Session, joining, subscribe
 from events.adapters.kafka.opening import Opener
+from events.adapters.kafka.predecessors import dismiss
 from events.adapters.kafka.scan import Scan
 from events.adapters.kafka.settings import KafkaSettings
 from events.adapters.kafka.wire import RawRecord
@@ -94,6 +95,8 @@ class Member(Follower):
         self._clock = SystemClock()
         self._stable_at = self._stable_since = self._clock.now()
         self._pass_at = self._stable_at + PASS_EVERY
+        self._session_timeout = Session(settings.session_timeout)
+        self._name = settings.client_id
 
     def commit(self, offsets: Mapping[Place, int]) -> Future[None]:
         """Let the group go on at `offsets`. Done when Kafka has them; those of places that are gone are left out."""
@@ -115,10 +118,31 @@ class Member(Follower):
                     commit.done.set_exception(LogClosed("the subscription is closed"))
                 self._waiting.clear()
 
+    def _begin(self) -> bool:
+        return super()._begin() and self._dismiss()
+
+    def _dismiss(self) -> bool:
+        """Take what an earlier process of our name left in the group out of it; False when stopped meanwhile."""
+        identity, group = self._settings.identity(), self._plan.group or ""
+        if identity:
+            self._name = f"{self._settings.client_id}/{identity}"
+            try:
+                work = self._admin.submit(lambda c: dismiss(c, group, self._name), self._settings.request_timeout)
+                if work.result():
+                    logger.info("%s was left in %s by a process that died", self._name, group)
+            except LogUnavailable as error:  # its session ends in any case
+                logger.info("nobody was taken out of %s: %s", group, error)
+        return not self._stopping.is_set()
+
     def _session(self) -> None:
-        assert self._plan.group is not None
+        group = self._plan.group or ""
+        with self._session_timeout.asked(group):
+            self._belong(Membership(group, self._name, self._session_timeout.seconds))
+
+    def _belong(self, how: Membership) -> None:
+        """Be a member until stopped, or an error ends it."""
         listener = _Listener()
-        consumer = make_member(self._settings, self._plan.group, self._plan.start.partitions)
+        consumer = make_member(self._settings, how, self._plan.start.partitions)
         try:
             subscribe(consumer, self._plan.topics, self._plan.partitions, listener)
             while not self._stopping.is_set():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -84,6 +85,10 @@ class KafkaSecurity:
         return found
 
 
+def _nobody() -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class KafkaSettings:
     """Servers, topics, bounds. Bounds are in events unless they say bytes."""
@@ -120,9 +125,16 @@ class KafkaSettings:
     open_timeout: Seconds = Seconds(30.0)
     """Longest wait for the brokers at open."""
     request_timeout: Seconds = Seconds(10.0)
-    session_timeout: Seconds = Seconds(10.0)
-    """After so long without a heartbeat a member of a group is dead, and others take its partitions."""
-    heartbeat: Seconds = Seconds(1.0)
+    session_timeout: Seconds = Seconds(6.0)
+    """After so long without a heartbeat a member of a group is dead, and others take its partitions. 6 s is the least
+    that brokers allow unless told otherwise (`group.min.session.timeout.ms`); of brokers that refuse it, twice as much
+    is asked, and so on."""
+    heartbeat: Seconds = Seconds(0.5)
+    """Between heartbeats of a member: so long may it take until it hears that the group deals its partitions anew."""
+    identity: Callable[[], str] = _nobody
+    """A name that no other living process has, and that the next one in its place has again; empty: it has none, or not
+    yet. Asked at each joining of a group, in the client's thread: what an earlier process of this name left in the
+    group is taken out of it then. (Who must not: two living processes of one name would do so to each other.)"""
     max_event_bytes: int = MAX_EVENT_BYTES
 
     def __post_init__(self) -> None:
@@ -182,11 +194,11 @@ class KafkaSettings:
             "fetch_max_wait_ms": 500,
         }
 
-    def grouping(self, group: str) -> Options:
-        """A member of a group; cooperative, so that a rebalance stops only the partitions that move."""
+    def grouping(self, group: str, session: Seconds) -> Options:
+        """A member of a group, which is dead after `session` seconds of silence."""
         return self.consuming() | {
             "group_id": group,
-            "session_timeout_ms": round(self.session_timeout * 1000),
+            "session_timeout_ms": round(session * 1000),
             "heartbeat_interval_ms": round(self.heartbeat * 1000),
             "max_poll_interval_ms": 30_000,  # also how long a rebalance waits for a member; ours poll all the time
         }

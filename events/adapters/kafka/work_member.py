@@ -19,8 +19,8 @@ from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, T
 from kafka.errors import KafkaError, KafkaTimeoutError
 from kafka.structs import ConsumerGroupMetadata, MemberState
 
-from events.adapters.kafka.client import make_worker, passes, told
-from events.adapters.kafka.joining import PATIENCE, joining, subscribe
+from events.adapters.kafka.client import Membership, make_worker, passes, told
+from events.adapters.kafka.joining import PATIENCE, Session, joining, subscribe
 from events.adapters.kafka.settings import KafkaSettings
 from events.adapters.kafka.wire import RawRecord
 from events.adapters.kafka.work_reading import from_text, read_work
@@ -92,6 +92,7 @@ class WorkMember:
     ) -> None:  # fmt: skip
         self._settings = settings
         self._group, self._name = names
+        self._session_timeout = Session(settings.session_timeout)
         self._begun = begun
         self._partitions = partitions
         self._deliver = deliver
@@ -144,7 +145,8 @@ class WorkMember:
             self._await_beginning()
             while not self._stopping.is_set() and error is None:
                 try:
-                    self._session()
+                    with self._session_timeout.asked(self._group):
+                        self._session()
                 except _BackAgain:
                     continue
                 except (KafkaError, OSError) as failed:
@@ -169,7 +171,8 @@ class WorkMember:
 
     def _session(self) -> None:
         listener = _Listener()
-        consumer = self._consumer = make_worker(self._settings, self._group, self._name)
+        how = Membership(self._group, self._name, self._session_timeout.seconds)
+        consumer = self._consumer = make_worker(self._settings, how)
         generation, stable_at = -1, self._clock.now()
         had: set[Place] = set()
         self._kept.clear()

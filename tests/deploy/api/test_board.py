@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from deploy.api.board import Board
 from events.clock import SimulatedClock
 from events.types.models import ModelDeclared
 from events.types.requests import RequestWindow
+from events.units import Instant
 from events.writer import EventWriter
 from tests.support.admin import observed, replica
 
@@ -44,6 +46,31 @@ def test_names_and_aliases() -> None:
     assert (made.owner("echo"), made.owner("org/echo"), made.owner("other")) == ("echo", "echo", None)
     made.apply(WRITER.envelope(declared(2, deleted=True, aliases=["org/echo"])), 9)
     assert (made.owner("echo"), made.owner("org/echo"), made.names()) == (None, None, [])
+
+
+def told(made: Board, name: str) -> list[str]:
+    """What the conditions of a model say of its aliases."""
+    item = made.item(name, {}, Instant(0.0))
+    assert item is not None
+    return [one.message for one in item.status.conditions if one.type == "Aliases"]
+
+
+def test_two_that_claim_one_alias() -> None:
+    """Declared by two ports at one instant, in whichever order they are read: the first by name has it, and the other
+    is told so until one of them gives way. A name goes before any alias."""
+    zebra = replace(declared(aliases=["org/echo", "own"]), model="zebra")
+    first = declared(aliases=["org/echo"])
+    for order in ((first, zebra), (zebra, first)):
+        made = board(*order)
+        assert (made.owner("org/echo"), made.owner("own")) == ("echo", "zebra")
+        (message,) = told(made, "zebra")
+        assert "org/echo means model echo" in message
+        assert "own " not in message
+        assert told(made, "echo") == []
+        made.apply(WRITER.envelope(declared(2, deleted=True)), 9)
+        assert (made.owner("org/echo"), told(made, "zebra")) == ("zebra", [])
+    named = board(first, replace(declared(), model="org/echo"))
+    assert told(named, "echo") != []
 
 
 def test_what_is_gone_keeps_only_its_declaration() -> None:

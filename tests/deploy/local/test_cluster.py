@@ -166,6 +166,22 @@ async def test_void_grant_starts_nothing(stage: Stage) -> None:
     assert stage.cluster.stats().starts == 2
 
 
+async def test_a_grant_that_was_told_directly_gives_way_to_no_older_one(stage: Stage) -> None:
+    """Who wrote it tells it before the log does. What the log tells after that is known or older; newer ones count."""
+    await stage.declare(engine())
+    await stage.grant()
+    older = [record async for record in stage.log.read(Query(topic=Topic.GRANTS))][-1]
+    await stage.grant(0)
+    newer = [record async for record in stage.log.read(Query(topic=Topic.GRANTS))][-1]
+    stage.cluster.recorded([replace(newer, position=replace(newer.position, offset=newer.position.offset + 1))])
+    await stage.ready()
+    await stage.say(older.envelope.data)  # at the offset that was told: as if it had been read late
+    await stage.ready()
+    assert stage.cluster.stats().starts == 1
+    await stage.say(older.envelope.data)
+    await stage.gone()
+
+
 async def test_states_of_a_replaced_adapter_are_covered(tmp_path: Path) -> None:
     """One that was replaced and does not know it tells of our model: ours is said again, under our epoch. What a later
     one tells, we leave."""
