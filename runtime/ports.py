@@ -235,7 +235,8 @@ class Catalog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """What an engine is asked to run. `weights` is a local path, or empty; `options` is `spec.engine.options`."""
+    """What an engine is asked to run. `weights` is a local path, or empty; `adapters` are LoRA adapters by name and
+    local path; `options` is `spec.engine.options`."""
 
     model: ModelName
     replica: ReplicaName
@@ -246,6 +247,7 @@ class LaunchRequest:
     cpu: float = 0.0
     gpus: Sequence[str] = ()
     options: Mapping[str, object] = field(default_factory=dict)
+    adapters: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,15 @@ class KnownModel:
     heat: Heat | None = None
     estimate: StartEstimate = field(default_factory=StartEstimate)
     asked_until: Instant | None = None
+    adapters: tuple[Wanted, ...] = ()
+    """LoRA adapters that go through the cache: here when the model's weights are."""
     counted: dict[str, tuple[float, int]] = field(default_factory=dict)
     """Of each gateway's newest window: when it began, and the arrivals that were counted."""
+
+    @property
+    def all_wanted(self) -> tuple[Wanted, ...]:
+        """Weights and adapters."""
+        return (*([] if self.wanted is None else [self.wanted]), *self.adapters)
 
     def rate(self, now: Instant) -> float:
         """Requests an hour, fading with the half-life of heat."""
@@ -78,17 +85,19 @@ class AgentView:
         if data.deleted:
             return self.models.pop(data.model, None) is not None
         try:
-            wanted = read_declaration(data).wanted
+            declared = read_declaration(data)
+            wanted, adapters = declared.wanted, tuple(one.wanted for one in declared.adapters if one.wanted is not None)
         except InvalidDeclaration:
-            wanted = None  # its starts say what is wrong with it
+            wanted, adapters = None, ()  # its starts say what is wrong with it
         known = self.models.get(data.model)
         if known is None or known.uid != data.uid:
             known = self.models[data.model] = KnownModel(data.uid, None)
         scaling = data.spec.get("scaling")
         least = scaling.get("minReplicas", 0) if isinstance(scaling, dict) else 0
         least = least if isinstance(least, int) else 0
-        changed = (known.wanted, known.least, known.revision) != (wanted, least, data.revision)
-        known.wanted, known.least, known.revision = wanted, least, data.revision
+        told = (wanted, adapters, least, data.revision)
+        changed = (known.wanted, known.adapters, known.least, known.revision) != told
+        known.wanted, known.adapters, known.least, known.revision = told
         return changed
 
     @staticmethod
@@ -107,10 +116,10 @@ class AgentView:
         """Who names which weights."""
         found: dict[Wanted, list[str]] = {}
         for name, model in self.models.items():
-            if model.wanted is not None:
-                found.setdefault(model.wanted, []).append(name)
+            for wanted in dict.fromkeys(model.all_wanted):
+                found.setdefault(wanted, []).append(name)
         return found
 
     def models_of(self, wanted: Wanted) -> tuple[str, ...]:
         """Who names these weights."""
-        return tuple(sorted(name for name, model in self.models.items() if model.wanted == wanted))
+        return tuple(sorted(name for name, model in self.models.items() if wanted in model.all_wanted))

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from coldstart.cache.wanting import Wanted
 from coldstart.core.policy import SleepPolicy
-from coldstart.spec import SleepSpec, WeightsSpec
+from coldstart.spec import AdapterSpec, FetchedSpec, SleepSpec, WeightsSpec
 from events.names import ModelName
 from events.types.models import ModelDeclared
 from runtime.core.policy import Batching, Timeouts
@@ -48,6 +48,15 @@ class Reason(StrEnum):
     """Suspected by a gateway, and did not answer its health check."""
 
 
+@dataclass(frozen=True, slots=True)
+class DeclaredAdapter:
+    """A LoRA adapter: a local path, or what the node's cache must have first."""
+
+    name: str
+    path: str
+    wanted: Wanted | None = None
+
+
 class InvalidDeclaration(Exception):
     """A declaration that no replica can be made of; the text says why."""
 
@@ -69,6 +78,7 @@ class Declared:
     timeouts: Timeouts
     wanted: Wanted | None = None
     sleep: SleepPolicy | None = None
+    adapters: tuple[DeclaredAdapter, ...] = ()
     batching: Batching | None = None
 
 
@@ -98,14 +108,21 @@ def read_declaration(event: ModelDeclared) -> Declared:
     return Declared(
         model=ModelName(event.model), uid=event.uid, revision=event.revision, engine=engine.type,
         options=engine.options, weights="" if weights is None or wanted is not None else local_path(weights.uri),
-        slots=slots, timeouts=timeouts.resolve(), wanted=wanted, sleep=sleep, batching=batching,
+        slots=slots, timeouts=timeouts.resolve(), wanted=wanted, sleep=sleep,
+        adapters=() if weights is None else tuple(_adapter(one) for one in weights.adapters), batching=batching,
     )  # fmt: skip
 
 
-def through_the_cache(weights: WeightsSpec) -> Wanted | None:
+def _adapter(adapter: AdapterSpec) -> DeclaredAdapter:
+    wanted = through_the_cache(adapter)
+    return DeclaredAdapter(adapter.name, "" if wanted is not None else local_path(adapter.uri), wanted)
+
+
+def through_the_cache(weights: FetchedSpec) -> Wanted | None:
     """What the node's cache must have; None: they are used where they lie."""
     remote = "://" in weights.uri and urlsplit(weights.uri).scheme != "file"
-    if not (remote if weights.cache is None else weights.cache):
+    cache = weights.cache if isinstance(weights, WeightsSpec) else None
+    if not (remote if cache is None else cache):
         return None
     uri = weights.uri if "://" in weights.uri else Path(weights.uri).expanduser().absolute().as_uri()
     return replace(weights.resolve(), address=uri)

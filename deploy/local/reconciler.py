@@ -155,6 +155,8 @@ class Reconciler:
         )  # fmt: skip
         if declared.wanted is not None:  # its engine has them; which path it was given does not matter any more
             declared = replace(declared, weights=declared.wanted.address)
+        adapters = tuple(replace(one, path=one.path or one.name) for one in declared.adapters)
+        declared = replace(declared, adapters=adapters)
         try:
             prepared = prepare(self._tools, declared, grant, int(status.address.rpartition(":")[2]))
         except ValueError:

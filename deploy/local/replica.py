@@ -77,6 +77,7 @@ class Replica:
         self._log = log_path(tools.folder.logs, grant.replica)
         self._progress: Progress | None = None
         self._had: Had | None = None
+        self._adapters: list[Had] = []
         self._weights: StartWeights | None = None
         self._fetched = 0
         self.rest = Rest(tools, self)
@@ -145,8 +146,8 @@ class Replica:
         self._order(self.verdict)
         self._move(ReplicaEvent.STOP_BEGAN if self.verdict.reason is None else ReplicaEvent.BROKE)
         await self._clear_away(in_order=self.verdict.reason is None and not self.verdict.kill)
-        if self._had is not None:
-            self._had.end()
+        for had in (*([] if self._had is None else [self._had]), *self._adapters):
+            had.end()
         self._tools.cores.give_back(self.name)
         self._move(ReplicaEvent.GONE)
 
@@ -158,8 +159,8 @@ class Replica:
             except StartFailed as failed:
                 return Verdict(failed.reason, failed.message)
             self._close_phase()
-            if self._had is not None:
-                self._had.loaded.set()
+            for had in (*([] if self._had is None else [self._had]), *self._adapters):
+                had.loaded.set()
             self.ready_at = self._tools.clock.now()
             self._move(ReplicaEvent.ANSWERED)
         exit_ = await self.process.wait_exit()
@@ -246,6 +247,10 @@ class Replica:
         self._weights = StartWeights(
             bytes=had.bytes, tier=had.tier, done=had.bytes, at=self._tools.clock.now(), least_seconds=had.least
         )
+
+    def has_adapter(self, had: Had) -> None:
+        """An adapter of it is here."""
+        self._adapters.append(had)
 
     def answered(self, golden: Said | None) -> None:
         """Its first token."""

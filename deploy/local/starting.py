@@ -116,6 +116,9 @@ class Listener(Protocol):
     def has(self, had: Had) -> None:
         """Its weights are here, and the listener's to end when no process of the replica is left."""
 
+    def has_adapter(self, had: Had) -> None:
+        """Likewise a LoRA adapter."""
+
     def answered(self, golden: Said | None) -> None:
         """What its first token is; None: it cannot be compared with a later one."""
 
@@ -129,7 +132,7 @@ def prepare(tools: Tools, declared: Declared, grant: ReplicaGrant, port: int) ->
     wanted = LaunchRequest(
         model=declared.model, replica=ReplicaName(grant.replica), host=tools.settings.host, port=port,
         slots=declared.slots, weights=declared.weights, cpu=grant.resources.cpu, gpus=grant.placement.gpus,
-        options=declared.options,
+        options=declared.options, adapters=tuple((one.name, one.path) for one in declared.adapters),
     )  # fmt: skip
     probe, abilities = engine.probe(wanted), engine.abilities(wanted)
     if declared.batching is None:
@@ -153,8 +156,7 @@ class Start:
 
     async def run(self) -> ReplicaProcess:
         """Start it. Raises StartFailed."""
-        if self._declared.wanted is not None:
-            await self._fetch(self._declared.wanted)
+        await self._fetch()
         if self._tools.places.full:
             self._listener.entered(Phase.PLACE)
         place = await self._tools.places.take()
@@ -169,24 +171,45 @@ class Start:
         finally:
             place.give_back()
 
-    async def _fetch(self, wanted: Wanted) -> None:
-        """Have the weights on this node. No place is taken meanwhile: bytes that arrive need no core of a start."""
+    async def _fetch(self) -> None:
+        """Have weights and adapters on this node. No place is taken meanwhile: bytes that arrive need no core."""
+        declared = self._declared
+        if declared.wanted is None and all(one.wanted is None for one in declared.adapters):
+            return
         self._listener.entered(Phase.FETCH)
+        if declared.wanted is not None:
+            had = await self._have(declared.wanted)
+            self._listener.has(had)
+            self._keep += (had.use.descriptor,)
+            declared = replace(declared, weights=str(had.path))
+        adapters = []
+        for one in declared.adapters:
+            if one.wanted is not None:
+                had = await self._have(one.wanted)
+                self._listener.has_adapter(had)
+                self._keep += (had.use.descriptor,)
+                one = replace(one, path=str(had.path))  # noqa: PLW2901 - the same adapter, where it lies now
+            adapters.append(one)
+        self._declared = replace(declared, adapters=tuple(adapters))
+
+    async def _have(self, wanted: Wanted) -> Had:
         try:
-            had = await self._tools.keeper.have(wanted, self._listener.fetching)
+            return await self._tools.keeper.have(wanted, self._listener.fetching)
         except CacheError as error:
             raise StartFailed(reason_of(error), f"{error}; {error.remedy}" if error.remedy else str(error)) from error
         except OSError as error:
             raise StartFailed(reason_of(error), f"the node's weight cache: {error}") from error
-        self._listener.has(had)
-        self._keep = (had.use.descriptor,)
-        self._declared = replace(self._declared, weights=str(had.path))
 
     async def _check_weights(self, abilities: Abilities) -> None:
-        path = self._declared.weights
-        if path and abilities.reads_weights and not await asyncio.to_thread(os.access, path, os.R_OK):
-            there = "cannot be read" if await asyncio.to_thread(Path(path).exists) else "do not exist"
-            raise StartFailed(Reason.WEIGHTS_NOT_FOUND, f"the weights {path} {there}")
+        if not abilities.reads_weights:
+            return
+        for what, path in (
+            ("the weights", self._declared.weights),
+            *((f"the weights of adapter {one.name},", one.path) for one in self._declared.adapters),
+        ):
+            if path and not await asyncio.to_thread(os.access, path, os.R_OK):
+                there = "cannot be read" if await asyncio.to_thread(Path(path).exists) else "do not exist"
+                raise StartFailed(Reason.WEIGHTS_NOT_FOUND, f"{what} {path} {there}")
 
     async def _attempt(self) -> ReplicaProcess:
         """One try on one port."""

@@ -134,6 +134,7 @@ class Model(Spec):
     def _rules_between_fields(self) -> Self:
         broken = [
             *_engine_rules(self.spec),
+            *_adapter_rules(self.spec),
             *_sleep_rules(self.spec),
             *_pod_rules(self.spec),
             *_scaling_rules(self.spec),
@@ -171,6 +172,22 @@ def _engine_rules(spec: ModelSpec) -> list[InitErrorDetails]:
         rule = "engine llamacpp loads a file and none is named"
         return [broken_rule(("spec", "weights"), None, rule, "add weights: {uri: /path/to/model.gguf}")]
     return []
+
+
+def _adapter_rules(spec: ModelSpec) -> list[InitErrorDetails]:
+    """What is declared is given to the engine: a command names its adapters where there are any."""
+    command = spec.engine.options.get("command", ())
+    given = "{adapters}" in command
+    has = spec.weights is not None and bool(spec.weights.adapters)
+    if spec.engine.type is not EngineType.COMMAND or given is has:
+        return []
+    if has:
+        path: tuple[str | int, ...] = ("spec", "weights", "adapters")
+        rule, remedy = "the command is not given them", "name {adapters} in it, as in --lora-modules {adapters}"
+    else:
+        path = ("spec", "engine", "options", "command")
+        rule, remedy = "it names {adapters}, and the model has none", "add weights.adapters, or leave it out"
+    return [broken_rule(path, None, rule, remedy, "spec.engine" if has else "spec.weights")]
 
 
 def _sleep_rules(spec: ModelSpec) -> list[InitErrorDetails]:

@@ -19,8 +19,11 @@ from runtime.core.golden import is_steady
 from runtime.core.policy import Cancels
 from runtime.ports import Abilities, Launch, LaunchRequest, Probe, Sleep
 
-PLACEHOLDERS = ("host", "port", "slots", "weights", "model", "replica", "gpus", "gpu_count", "python")
-"""What a command may name in braces. `gpus` is a list with commas; `python` is the interpreter that runs relume."""
+PLACEHOLDERS = ("host", "port", "slots", "weights", "model", "replica", "gpus", "gpu_count", "python", "adapters")
+"""What a command may name in braces. `gpus` is a list with commas; `python` is the interpreter that runs relume;
+`adapters` becomes an argument ``NAME=PATH`` for each LoRA adapter."""
+
+_ADAPTERS = "{adapters}"
 
 # Only a lower-case word in braces is a placeholder, so JSON in an argument stays as it is; {{word}} is {word}.
 _PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}|\{([a-z_]+)\}")
@@ -54,7 +57,8 @@ class CommandOptions(Spec):
 
     command: Annotated[tuple[str, ...], Field(min_length=1)]
     """Program and arguments, without a shell. Placeholders: {host} {port} {slots} {weights} {model} {replica} {gpus}
-    {gpu_count} {python}. The server must listen on {host} and {port}."""
+    {gpu_count} {python}; {adapters}, alone in an argument, becomes one NAME=PATH for each of weights.adapters (vLLM:
+    --enable-lora --lora-modules {adapters}). The server must listen on {host} and {port}."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables, with the same placeholders."""
     health_path: _Path = "/health"
@@ -79,11 +83,16 @@ class CommandOptions(Spec):
     def _known_in_command(cls, command: tuple[str, ...]) -> tuple[str, ...]:
         if not command[0].strip():
             raise ValueError("the program's name is empty")
+        for part in command:
+            if "adapters" in _names(part) and part != _ADAPTERS:
+                raise ValueError("{adapters} becomes several arguments; let it stand alone in one")
         return tuple(_check(part) for part in command)
 
     @field_validator("env")
     @classmethod
     def _known_in_env(cls, env: dict[str, str]) -> dict[str, str]:
+        if any("adapters" in _names(text) for text in env.values()):
+            raise ValueError("{adapters} becomes several arguments; name it in the command")
         return {name: _check(text) for name, text in env.items()}
 
     @model_validator(mode="after")
@@ -101,6 +110,10 @@ class Command:
         options = CommandOptions.model_validate(dict(wanted.options))
         if not wanted.weights and any("weights" in _names(text) for text in (*options.command, *options.env.values())):
             raise ValueError("the command names {weights}, but the model has none; set spec.weights.uri")
+        if (_ADAPTERS in options.command) is not bool(wanted.adapters):
+            said = "the model has adapters and the command does not name {adapters}"
+            lacks = "the command names {adapters}, but the model has none; set spec.weights.adapters"
+            raise ValueError(said if wanted.adapters else lacks)
         values = {
             "host": wanted.host,
             "port": str(wanted.port),
@@ -116,8 +129,11 @@ class Command:
         def fill(text: str) -> str:
             return _PLACEHOLDER.sub(lambda match: f"{{{match[1]}}}" if match[1] else values[match[2]], text)
 
+        def words(part: str) -> list[str]:
+            return [f"{name}={path}" for name, path in wanted.adapters] if part == _ADAPTERS else [fill(part)]
+
         return Launch(
-            argv=tuple(fill(part) for part in options.command),
+            argv=tuple(word for part in options.command for word in words(part)),
             env={name: fill(text) for name, text in options.env.items()},
         )
 

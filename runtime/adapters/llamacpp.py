@@ -46,6 +46,9 @@ class LlamaCppOptions(Spec):
     """Memory for prompts that are kept to be reused; it comes on top of the model's memory."""
     memory_map: bool = True
     """Map the weights into memory instead of reading them: replicas on a node share the pages."""
+    apply_adapters: bool = True
+    """LoRA adapters (weights.adapters) are applied to every request, all together. False: to those whose body asks,
+    by llama.cpp's field lora: [{"id": 0, "scale": 1.0}]; ids count in the order of the declaration."""
     chat_template: str = ""
     """A built-in template's name, such as chatml, or a Jinja template; empty: the one in the weights."""
     sse_ping: Annotated[int, Field(ge=0, le=3600)] = 0
@@ -73,7 +76,7 @@ class LlamaCpp:
                 f"spec.slots: {wanted.slots} is more than llama.cpp can run at a time; at most {_MAX_SLOTS}"
             )
         gpu_layers = options.gpu_layers if options.gpu_layers is not None else (None if wanted.gpus else 0)
-        return program(
+        launch = program(
             "runtime.engines.llamacpp_server",
             {
                 "weights": wanted.weights,
@@ -91,8 +94,11 @@ class LlamaCpp:
                 "chat-template": options.chat_template or None,
                 "sse-ping": options.sse_ping,
                 "log-verbosity": options.log_verbosity,
+                "lora-on-request": not options.apply_adapters,
             },
         )
+        adapters = [word for _, path in wanted.adapters for word in ("--lora", path)]
+        return Launch((*launch.argv, *adapters), launch.env)
 
     def probe(self, wanted: LaunchRequest) -> Probe:
         """Healthy means loaded; then one token, or one vector, or one rank."""

@@ -59,7 +59,8 @@ class SimulatedOptions(Spec):
     cancels: Cancels = Cancels.ALWAYS
     """Which requests stop when their client leaves: always, streams, never. To imitate other engines."""
     strict_model: bool = False
-    """Refuse names of other models with 404, as vLLM does. (Aliases reach the engine as the client wrote them.)"""
+    """Refuse names of other models and adapters with 404, as vLLM does. (Aliases reach the engine as the client wrote
+    them.)"""
     failure_rate: _Percent = 0.0
     """Per cent of requests that are answered with an error."""
     failure_types: Annotated[tuple[_Failure, ...], Field(min_length=1)] = ("server_error",)
@@ -129,7 +130,8 @@ class Simulated:
             "strict-model": options.strict_model,
         }
         launch = program("runtime.engines.simulated_server", flags | _faults(options))
-        return Launch((*launch.argv, "--failure-types", *options.failure_types), launch.env)
+        names = ["--served-model-name", wanted.model, *(name for name, _ in wanted.adapters)] if wanted.adapters else []
+        return Launch((*launch.argv, "--failure-types", *options.failure_types, *names), launch.env)
 
     def probe(self, wanted: LaunchRequest) -> Probe:
         """Healthy after the start time; then one token."""

@@ -74,6 +74,10 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--chat-template", default="")
     flags.add_argument("--sse-ping", type=int, default=0)
     flags.add_argument("--log-verbosity", type=int, default=2)
+    flags.add_argument(
+        "--lora", action="append", default=[], help="an adapter (GGUF), or a folder with one; repeatable"
+    )
+    flags.add_argument("--lora-on-request", action="store_true", help="apply adapters where a request asks for them")
     return flags
 
 
@@ -110,6 +114,11 @@ def serve(args: argparse.Namespace, weights: Path) -> None:
         params.embedding = True
         params.pooling_type = getattr(xllamacpp.llama_pooling_type, f"LLAMA_POOLING_TYPE_{_POOLING[args.pooling]}")
         params.n_ubatch = args.batch_size  # an embedded text must fit one physical batch
+    adapters = [find_weights(path) for path in args.lora]
+    for adapter in adapters:
+        check_gguf(adapter)
+    scale = 0.0 if args.lora_on_request else 1.0  # of requests that do not say
+    params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(str(adapter), scale) for adapter in adapters]
     _say(f"loading {weights} ({weights.stat().st_size} bytes), {args.slots} slots of {args.context_per_slot} tokens")
     server = xllamacpp.Server(params)  # returns when loaded; serves on threads of its own
     _say(f"serving {args.alias} at {server.listening_address}")

@@ -35,6 +35,20 @@ ROWS: dict[str, Row] = {
         "use Kubernetes' form: letters, digits and . _ -, at most 63",
     ),
     "engine": ("spec.engine.type", "llamacp", "spec.engine.type", _ENGINES, "did you mean llamacpp?"),
+    "sleep": (
+        "spec.coldStart.sleep",
+        {"level": 1},
+        "spec.coldStart.sleep.level",
+        "this engine, as it is declared, cannot sleep at level 1",
+        "leave coldStart.sleep out",
+    ),
+    "adapters": (
+        "spec.engine",
+        {"type": "command", "options": {"command": ["serve", "{port}"]}},
+        "spec.weights.adapters",
+        "the command is not given them",
+        "name {adapters} in it, as in --lora-modules {adapters}",
+    ),
     "engine-type": ("spec.engine.type", 7, "spec.engine.type", _ENGINES, "write one of these"),
     "option": (
         "spec.engine.options.thread",
@@ -170,6 +184,8 @@ BEYOND_SCHEMA = frozenset(
         "alias-own",
         "alias-twice",
         "two-kinds-of-gpu",
+        "sleep",
+        "adapters",
     }
 )
 """Rules between fields, and bounds of durations: JSON Schema cannot say them of text."""

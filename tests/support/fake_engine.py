@@ -24,6 +24,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--die-after", type=float, help="seconds after the first health answer of 200")
     parser.add_argument("--exit", type=int, help="exit at once with this code")
     parser.add_argument("--say", default="", help="a line to write first")
+    parser.add_argument("--lora-modules", nargs="*", default=[], help="adapters, as vLLM takes them")
     parser.add_argument("--slots", type=int, help="slots that /slots tells")
     parser.add_argument("--warmup-status", type=int, default=200)
     parser.add_argument("--ignore-sigterm", action="store_true")

@@ -28,6 +28,7 @@ CHANGES: Mapping[EngineType, Mapping[str, Mapping[str, object]]] = {
         "promptCache": {"promptCache": "64Mi"},
         "memoryMap": {"memoryMap": False},
         "chatTemplate": {"chatTemplate": "chatml"},
+        "applyAdapters": {"applyAdapters": False},
         "ssePing": {"ssePing": 5},
         "logVerbosity": {"logVerbosity": 4},
     },
