@@ -3,11 +3,13 @@ a model, and goes on at the exact step."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from deploy.kubernetes.training.shaping import LABEL_JOB
+from tests.support.kube_kubelet import FakeNode
 from tests.support.kube_plane import ControlPlane
 from tests.support.kube_training import MODEL, Training, job, one_gpu, small, steps
 from tests.support.kube_world import world
@@ -45,4 +47,24 @@ async def test_no_step_is_lost_when_a_model_takes_the_gpu(plane: ControlPlane, t
         status = (await training.found())["status"]
         assert (status["run"], status["step"], status["resumedStep"]) == (2, 300, done["resumedStep"])
         reasons = await training.reasons()
-        assert [one for one in ("Saving", "Parked", "Running", "Finished") if one in reasons], reasons
+        assert {"Running", "Parked", "Finished"} <= set(reasons), reasons
+
+
+async def test_a_gang_over_two_nodes_saves_and_goes_on_together(plane: ControlPlane, tmp_path: Path) -> None:
+    """Two members on two nodes agree on a step over the folder that both see, leave, and go on there."""
+    nodes = [FakeNode(f"gang-{number}-{os.getpid()}", extended={"nvidia.com/gpu": 1}) for number in range(2)]
+    async with world(plane, tmp_path, nodes) as here:
+        training = Training(here)
+        await here.relume.start()
+        await here.apply(MODEL)
+        line = f"exec {' '.join(small(tmp_path, 200))} --rank $RANK --world $WORLD_SIZE --board $RELUME_BOARD"
+        await training.apply(job(tmp_path, ["sh", "-c", line], members=2))
+        seen = await training.until("it trains", lambda seen: (seen["step"] or 0) >= 3)
+        assert len({one["node"] for one in seen["processes"]}) == 2
+        assert (await here.chat()).status == 200
+        parked = await training.state("Parked")
+        done = await training.state("Finished", 180.0)
+        assert (done["run"], done["resumedStep"]) == (2, parked["checkpoint"]["step"])
+        for rank in range(2):
+            lines = (tmp_path / f"losses-{rank}.txt").read_text().splitlines()
+            assert [int(one.split()[0]) for one in lines] == list(range(200))
