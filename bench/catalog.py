@@ -21,6 +21,7 @@ BENCHMARKS = {
     "decisions": About("bench.decisions", "a decision at 10 to 100,000 models; bytes a model; an edge among 10,000"),
     "batching": About("bench.batching", "rules for the size of batches, simulated; a front before llama.cpp"),
     "allocator": About("bench.allocator", "a wish to its grant at 10 to 10,000 models"),
+    "placing": About("bench.placing", "1,000 and 10,000 replicas placed at once, with caches known and without"),
     "parts": About(
         "bench.parts", "gateway, autoscaler and cluster as processes on Kafka: held to started, ready to sent"
     ),

@@ -10,7 +10,7 @@ from preemption.declared import read_declaration
 
 
 def read(**spec: object) -> Terms:
-    return read_declaration(ModelDeclared(model="m", uid="u", revision=1, generation=1, spec=spec)).terms  # type: ignore[arg-type]
+    return read_declaration(ModelDeclared(model="m", uid="u", revision=1, generation=1, spec=spec)).terms  # type: ignore[arg-type]  # tests name real fields
 
 
 def test_nodes_that_a_pod_may_have_are_read() -> None:

@@ -30,7 +30,7 @@ def fold(*data: object, at: float = NOW) -> Pool:
 def declared(model: str, pod: dict[str, object] | None = None) -> ModelDeclared:
     spec = {"resources": {"gpus": 1, "cpu": 1, "memory": "1Gi"}, "scaling": {"maxReplicas": 4}}
     whole = spec if pod is None else spec | {"pod": pod}
-    return ModelDeclared(model=model, uid=model, revision=1, generation=1, spec=whole)  # type: ignore[arg-type]
+    return ModelDeclared(model=model, uid=model, revision=1, generation=1, spec=whole)  # type: ignore[arg-type]  # tests name real fields
 
 
 def wish(model: str, **fields: object) -> WishDecided:

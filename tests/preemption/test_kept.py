@@ -215,7 +215,7 @@ def test_while_a_revision_is_rolled_out_nothing_goes() -> None:
 
 def test_the_hold_can_be_set() -> None:
     """`least_hold` counts where the start took less."""
-    world = World(node(gpus=1), policy=AllocatorPolicy(least_hold=100.0))  # type: ignore[arg-type]
+    world = World(node(gpus=1), policy=AllocatorPolicy(least_hold=100.0))  # type: ignore[arg-type]  # tests name real fields
     for name in ("idle", "b"):
         world.declare(name, resources=needs(gpus=1))
     world.wish("idle", 1, kept=1)
