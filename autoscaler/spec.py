@@ -28,7 +28,8 @@ class ScalingSpec(Spec):
     max_replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = 1
     """Most replicas."""
     target: Annotated[float, Field(gt=0)] | None = None
-    """Wanted concurrent requests a replica; default: its slots."""
+    """Wanted concurrent requests a replica; default: its slots, or with a promise of latency what is learned that a
+    replica bears."""
     keep_alive: Duration = KEEP_ALIVE
     """How long an idle replica lives after the last request."""
     cold_start_cost: Annotated[Duration, Field(ge=1, le=COST_MOST)] | None = None

@@ -65,7 +65,8 @@ def simulate(  # noqa: PLR0913 - one parameter an option
     --set              slots=16 start=30s spread=0.2 fails=0 maxReplicas=64
                        gpus (default: enough) gpusEach=1 slo=5s maxWait=5m
                        settles=10m base=20ms prefill=0.25ms decode=25ms
-                       crowding=0.03
+                       crowding=0.03 (or curve=1:1,8:1.4,16:3) sharing=off
+                       nodes=4x8 neighbours=0
     csv, jsonl         time, and any of model, inputTokens, outputTokens,
                        seconds
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from deploy.simulation.nodes import Nodes
 from deploy.simulation.scaling import UID
 from deploy.simulation.setting import PHASES, Setting
 from events.types.replicas import PhaseSpan, ReplicasObserved, ReplicaState, ReplicaStatus
@@ -27,7 +28,7 @@ BACK_OFF_MOST: Final = 60.0
 @dataclass(slots=True, eq=False)
 class Replica:
     """One running copy. `phases`: of its start, known once it is ready; of one that will fail, none. `running`:
-    requests; `idle_since` while it is ready and runs none."""
+    requests; `idle_since` while it is ready and runs none. `node`: where it is, if nodes are told apart."""
 
     name: str
     state: ReplicaState
@@ -36,6 +37,7 @@ class Replica:
     running: int = 0
     ready_at: float | None = None
     idle_since: float = 0.0
+    node: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -91,7 +93,7 @@ class Pool:
         self._changed = changed
         self._timers: list[tuple[float, int, Group, Replica | None]] = []
         self._count = 0
-        self._used = 0
+        self._nodes = Nodes(setting)
         self._hungry: dict[str, Group] = {}
         self._groups: dict[str, Group] = {}
         self.cost = Meterage()
@@ -261,11 +263,10 @@ class Pool:
             self._stop(group, least, now)
 
     def _room(self) -> bool:
-        return self._setting.gpus is None or self._used + self._setting.gpus_each <= self._setting.gpus
+        return self._nodes.room
 
     def _start(self, group: Group, now: float) -> None:
         group.born += 1
-        self._used += self._setting.gpus_each
         starting = self._setting.starting
         draws = random.Random(f"{self._setting.seed}/{group.model}/{group.born}")  # noqa: S311 - a simulation
         takes = starting.seconds * (draws.lognormvariate(0.0, starting.spread) if starting.spread else 1.0)
@@ -275,7 +276,7 @@ class Pool:
             spans.append(PhaseSpan(phase=phase, started_at=begin, ended_at=begin + takes * part))
             begin += takes * part
         name = f"{group.model}-{group.born}"
-        replica = Replica(name, ReplicaState.STARTING, now, () if fails else tuple(spans))
+        replica = Replica(name, ReplicaState.STARTING, now, () if fails else tuple(spans), node=self._nodes.take())
         group.replicas.append(replica)
         self.cost.starts += 1
         self._later(now + takes, group, replica)
@@ -297,7 +298,7 @@ class Pool:
     def _stop(self, group: Group, replica: Replica, now: float) -> None:
         group.replicas.remove(replica)
         each = self._setting.gpus_each
-        self._used -= each
+        self._nodes.give(replica.node)
         self.cost.gpu_seconds += (now - replica.created_at) * each
         if not replica.running and replica.ready_at is not None:
             self._idled(replica, now)

@@ -17,9 +17,13 @@ from deploy.simulation.request_policies import ORACLE, Typed
 from deploy.simulation.requests import RequestTrace
 from deploy.simulation.running import BEGINS, Run, Simulation, Wished, flaps
 from deploy.simulation.setting import Setting
+from deploy.simulation.sharding import apart, joined, shards
 
 WORTH_A_PROCESS: Final = 50_000
 """Requests, over all policies, below which starting processes takes longer than it saves."""
+
+PARTS: Final = 4
+"""Parts of a trace for each process: the last of them to end keeps the others waiting for a quarter at most."""
 
 Progress = Callable[[int], None]
 """Called with how many more requests have been replayed."""
@@ -64,9 +68,14 @@ class Task:
     trace: RequestTrace
     typed: Typed
     setting: Setting
+    span: float | None = None
 
     def run(self, progress: Progress | None = None) -> Outcome:
         """Do it."""
+        return outcome(self.simulate(progress), self.setting)
+
+    def simulate(self, progress: Progress | None = None) -> Run:
+        """What came of each request."""
         priorities = dict(self.setting.priorities)
         policies = {name: self.typed.resolve(self.setting, priorities.get(name, 100)) for name in self.trace.names}
         own = {ORACLE: foresee(self.trace, self.setting, BEGINS)} if self.typed.name == ORACLE else {}
@@ -78,29 +87,43 @@ class Task:
                 progress(following - told)
                 told = following
 
-        run = Simulation(self.trace, policies, self.setting, own, onwards).run()
+        run = Simulation(self.trace, policies, self.setting, own, onwards, span=self.span).run()
         onwards(len(self.trace))
-        return Outcome(figures(run, self.setting), run.wishes, run.seconds)
+        return run
 
 
 def replay(
     trace: RequestTrace, policies: Sequence[Typed], setting: Setting, jobs: int, progress: Progress
 ) -> dict[str, Outcome]:
-    """What each policy did, by how it was typed. `jobs`: processes; 0: one a core."""
-    tasks = [Task(trace, typed, setting) for typed in policies]
-    processes = min(jobs or os.cpu_count() or 1, len(tasks))
-    if processes <= 1 or len(trace) * len(tasks) < WORTH_A_PROCESS:
-        return {task.typed.text: task.run(progress) for task in tasks}
-    done: dict[str, Outcome] = {}
+    """What each policy did, by how it was typed. `jobs`: processes; 0: one a core. Where models do not meet they are
+    spread over the processes too, in parts that are small enough for progress to be seen."""
+    processes = jobs or os.cpu_count() or 1
+    if len(trace) * len(policies) < WORTH_A_PROCESS or (processes <= 1 and len(policies) <= 1):
+        return {typed.text: Task(trace, typed, setting).run(progress) for typed in policies}
+    parts = shards(trace, PARTS * processes) if apart(setting) else shards(trace, 1)
+    done: dict[str, dict[int, Run]] = {typed.text: {} for typed in policies}
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        running = {pool.submit(Task.run, task): task for task in tasks}
+        running = {
+            pool.submit(Task.simulate, Task(part.trace, typed, setting, trace.span)): (typed.text, number)
+            for typed in policies
+            for number, part in enumerate(parts)
+        }
         try:
             for future in as_completed(running):
-                done[running[future].typed.text] = future.result()
-                progress(len(trace))
+                text, number = running[future]
+                done[text][number] = future.result()
+                progress(len(parts[number].trace))
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-    return {task.typed.text: done[task.typed.text] for task in tasks}
+    return {
+        text: outcome(joined([(part, runs[number]) for number, part in enumerate(parts)]), setting)
+        for text, runs in done.items()
+    }
+
+
+def outcome(run: Run, setting: Setting) -> Outcome:
+    """Of a finished run."""
+    return Outcome(figures(run, setting), run.wishes, run.seconds)
 
 
 def figures(run: Run, setting: Setting) -> Figures:

@@ -7,7 +7,6 @@ draws, and that is the same for all policies: the n-th start of a model takes as
 
 from __future__ import annotations
 
-import heapq
 from array import array
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -20,6 +19,7 @@ from deploy.simulation.pool import Group, Meterage, Pool, Replica
 from deploy.simulation.requests import RequestTrace
 from deploy.simulation.scaling import UID, Scaler
 from deploy.simulation.setting import Setting
+from deploy.simulation.working import Asked, Fixed, Sharing, Work
 from events.types.requests import RequestWindow
 from events.units import Instant
 from preemption.core.view import Wish
@@ -67,13 +67,16 @@ class Run:
 
 
 class Simulation:
-    """See the module. `policies`: of each model of the trace; `own`: policies beside those that have a name."""
+    """See the module. `policies`: of each model of the trace; `own`: policies beside those that have a name. `span`:
+    of the whole trace, if this is a part."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is simulated, and who is told
         self, trace: RequestTrace, policies: Mapping[str, ScalingPolicy], setting: Setting,
-        own: Mapping[str, Policy] | None = None, progress: Callable[[int], None] | None = None,
+        own: Mapping[str, Policy] | None = None, progress: Callable[[int], None] | None = None, *,
+        span: float | None = None,
     ) -> None:  # fmt: skip
         self._trace, self._setting, self._progress = trace, setting, progress
+        self._span = trace.span if span is None else span
         self._pool = Pool(setting, self._observed)
         self._scaler = Scaler(Instant(BEGINS), self._wished, own or {})
         self._meters = Meters(GATEWAY)
@@ -84,7 +87,8 @@ class Simulation:
         self._keys = [MeterKey(name, UID, 1) for name in trace.names]
         self._queued: set[int] = set()
         self._waiting: list[deque[int]] = [deque() for _ in trace.names]
-        self._ends: list[tuple[float, int, Replica]] = []
+        work = Sharing if setting.sharing else Fixed
+        self._work: Work = work(setting, BEGINS, self._answers)
         self._arrived = (trace.arrived + BEGINS).tolist()
         self._model = trace.model.tolist()
         self._held = array("d", bytes(8 * len(trace)))
@@ -97,21 +101,19 @@ class Simulation:
 
     def run(self) -> Run:
         """To the end: the last arrival, and what settles after it."""
-        ends = BEGINS + self._trace.span + self._setting.settles
+        ends = BEGINS + self._span + self._setting.settles
         arrived, count, following, events = self._arrived, len(self._arrived), 0, 0
         self._scaler.work(Instant(BEGINS))
         while True:
             now = arrived[following] if following < count else float("inf")
-            if self._ends and self._ends[0][0] < now:
-                now = self._ends[0][0]
+            now = min(now, self._work.next_at())
             for at in (self._pool.next_at(), self._meters.tick_at, self._scaler.next_at()):
                 if at is not None and at < now:
                     now = at
             if now > ends:
                 break
             events += 1
-            while self._ends and self._ends[0][0] <= now:
-                _, request, replica = heapq.heappop(self._ends)
+            for request, replica in self._work.due(now):
                 self._finish(request, replica, now)
             self._pool.due(now)
             while following < count and arrived[following] <= now:
@@ -146,14 +148,14 @@ class Simulation:
 
     def _serve(self, request: int, group: Group, now: float) -> None:
         """On a replica, from now to its end."""
-        replica, trace, setting = self._pool.take(group, now), self._trace, self._setting
+        replica, trace = self._pool.take(group, now), self._trace
         tokens = (int(trace.tokens_in[request]), int(trace.tokens_out[request]))
-        first, whole = setting.service.times(tokens, float(trace.seconds[request]), replica.running - 1)
-        factor = setting.factor(now - BEGINS)
-        held = now - self._arrived[request]
-        self._held[request] = held
-        self._first[request] = held + first * factor
-        heapq.heappush(self._ends, (now + whole * factor, request, replica))
+        self._held[request] = now - self._arrived[request]
+        self._work.begin(Asked(request, tokens, float(trace.seconds[request])), replica, now)
+
+    def _answers(self, request: int, at: float) -> None:
+        """Its first token comes then."""
+        self._first[request] = at - self._arrived[request]
 
     def _finish(self, request: int, replica: Replica, now: float) -> None:
         model = self._model[request]

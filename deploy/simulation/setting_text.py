@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Final
 
 from deploy.simulation.setting import Service, Setting, Starting
@@ -49,12 +50,43 @@ def _part(value: str, most: float) -> float:
     return number
 
 
+def _curve(value: str) -> tuple[tuple[int, float], ...]:
+    """``1:1,8:1.4,16:3``: requests at once, and how many times as long each takes."""
+    points = []
+    for text in value.split(","):
+        running, colon, slower = text.partition(":")
+        if not colon:
+            raise ValueError("write such as 1:1,8:1.4,16:3: requests at once, and how many times as long each takes")
+        points.append((_count(running, 1, 10_000), float(slower)))
+    rising = all(one[0] < other[0] for one, other in pairwise(points))
+    if not rising or not all(0.1 <= slower <= 1000.0 for _, slower in points):
+        raise ValueError("requests at once must rise from point to point, and times be from 0.1 to 1000")
+    return tuple(points)
+
+
+def _nodes(value: str) -> tuple[int, ...]:
+    """``4x8``: four nodes of eight GPUs; several kinds with ``+``."""
+    nodes: list[int] = []
+    for text in value.split("+"):
+        count, times, gpus = text.partition("x")
+        if not times:
+            raise ValueError("write such as 4x8, or 4x8+2x4: nodes, and the GPUs of each")
+        nodes += [_count(gpus, 1, 1024)] * _count(count, 1, 10_000)
+    return tuple(nodes)
+
+
+def _switch(value: str) -> bool:
+    if value not in ("on", "off"):
+        raise ValueError("write on or off")
+    return value == "on"
+
+
 Change = Callable[[Setting, str], Setting]
 
 
 def _service(field: str) -> Change:
     def change(setting: Setting, value: str) -> Setting:
-        service: Service = replace(setting.service, **{field: _duration(value)})
+        service: Service = replace(setting.service, **{field: _duration(value)})  # type: ignore[arg-type] # durations
         return replace(setting, service=service)
 
     return change
@@ -80,6 +112,10 @@ KEYS: Final[Mapping[str, Change]] = {
     "prefill": _service("prefill"),
     "decode": _service("decode"),
     "crowding": lambda setting, value: replace(setting, service=replace(setting.service, crowding=_part(value, 10.0))),
+    "curve": lambda setting, value: replace(setting, service=replace(setting.service, curve=_curve(value))),
+    "sharing": lambda setting, value: replace(setting, sharing=_switch(value)),
+    "nodes": lambda setting, value: replace(setting, nodes=_nodes(value)),
+    "neighbours": lambda setting, value: replace(setting, neighbours=_part(value, 10.0)),
     "start": _starting("seconds", _duration),
     "spread": _starting("spread", lambda value: _part(value, 2.0)),
     "fails": _starting("fails", lambda value: _part(value, 1.0)),
