@@ -17,7 +17,7 @@ from deploy.api.trainingshapes import (
 from events.types.reclaims import ReclaimChanged, ReclaimVerdict
 from events.units import Instant, format_duration, format_instant
 from preemption.core.attempts.states import State
-from preemption.core.lending.case import Cause
+from preemption.core.lending.case import Cause, cause_of
 
 OF_JOB: Final = "training/"
 """What a shortage's name begins with that a training job of higher priority has."""
@@ -107,7 +107,7 @@ def _status(data: ReclaimChanged) -> ReclaimStatus:
     ledger = data.ledger
     return ReclaimStatus(
         state=data.state, message=data.message or _STATES.get(data.state, ""), job=data.job, shortage=data.shortage,
-        cause=data.cause or (Cause.SHORTAGE if data.shortage else Cause.PERSON),
+        cause=data.cause or cause_of(data),
         shortage_since=format_instant(data.shortage_since), cards=list(data.cards), since=format_instant(data.since),
         due=format_instant(data.due), deadline=None if data.deadline is None else format_instant(data.deadline),
         ended=data.ended, checkpoint_step=data.step if data.step >= 0 else None, manifest=data.manifest,

@@ -22,6 +22,7 @@ from events.types.reclaims import ReclaimChanged
 from events.types.training import RunState, TrainingDeclared, TrainingGranted, TrainingObserved
 from events.units import Instant
 from preemption.core.attempts.states import State
+from preemption.core.lending.case import Cause
 from preemption.core.reclaim.goodput import Account, Parts, read_account, see, summed
 
 MOST_ENDED: Final = 1000
@@ -123,12 +124,12 @@ class TrainingBoard:
                 await asyncio.sleep(0)
 
     def costs(self) -> Mapping[str, JobCosts]:
-        """What reclaims for shortages have cost each job (by uid), of those that are shown."""
+        """What reclaims have cost each job (by uid), of those that are shown; not what a person asked for."""
         costs: dict[str, JobCosts] = {}
         for one in self.reclaims():
-            if one.shortage:
+            if one.shortage or one.cause not in ("", Cause.PERSON):
                 of_job = costs.setdefault(one.job_uid, JobCosts())
-                of_job.preemptions += one.state not in SPARED
+                of_job.preemptions += bool(one.shortage) and one.state not in SPARED
                 of_job.lost.update(one.ledger.lost)
         return costs
 

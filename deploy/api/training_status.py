@@ -65,6 +65,7 @@ def training_status(facts: JobFacts) -> TrainingStatus:
         goodput=goodput_of(facts.parts),
         started_at=_time(observed.started_at if observed else None),
         ended_at=_time(observed.ended_at if observed else None),
+        folder=observed.folder if observed else "",
         empty_at=_time(observed.empty_at if observed else None),
         ending=facts.ending.value if facts.ending else None,
         log_tail=list(observed.log_tail) if observed else [],

@@ -21,6 +21,7 @@ from events.types.reclaims import ReclaimChanged
 from events.types.training import CheckpointCommitted, CheckpointFailed
 from events.units import Instant
 from preemption.core.attempts.states import ENDS, Happened, State
+from preemption.core.lending.case import Cause
 from preemption.core.reclaim.goodput import Part, Parts, share
 
 JOB_LABELS: Final = 1000
@@ -59,8 +60,10 @@ class TrainingTallies:
         """Count one event."""
         data = envelope.data
         if isinstance(data, ReclaimChanged):
-            if data.shortage:  # else a person asked for it, and nobody was preempted
+            if data.shortage:  # else nobody was preempted
                 self._count(self._last.get(data.id), data)
+            elif data.cause not in ("", Cause.PERSON):  # nor did a person ask for it, so it counts as lost
+                self._add_lost(self._last.get(data.id), data)
             self.seed(envelope)
         elif isinstance(data, CheckpointCommitted):
             self.checkpoints["committed"] += 1
@@ -83,10 +86,7 @@ class TrainingTallies:
         """What `now` says more than `before`, the same reclaim as it was."""
         if before is not None and before.ended:
             return
-        known = before.ledger if before else None
-        for cause, seconds in now.ledger.lost.items():
-            self.lost[cause] += max(0.0, seconds - (known.lost.get(cause, 0.0) if known else 0.0))  # type: ignore[assignment]  # a Counter adds up floats too
-        self.steps_lost += max(0, (now.ledger.steps_lost or 0) - ((known.steps_lost or 0) if known else 0))
+        self._add_lost(before, now)
         seen = {(one.at, one.state) for one in before.history} if before else set()
         for one in now.history:
             if (one.at, one.state) not in seen and one.state in ESCALATIONS:
@@ -99,6 +99,15 @@ class TrainingTallies:
         back_at = _reached(now, State.RESUMED)
         if parked_at is not None and back_at is not None:  # an end, so it is counted once
             self.resume_seconds.add(max(0.0, back_at - parked_at))
+
+    def _add_lost(self, before: ReclaimChanged | None, now: ReclaimChanged) -> None:
+        """What it has cost since `before`, the same reclaim as it was."""
+        if before is not None and before.ended:
+            return
+        known = before.ledger if before else None
+        for cause, seconds in now.ledger.lost.items():
+            self.lost[cause] += max(0.0, seconds - (known.lost.get(cause, 0.0) if known else 0.0))  # type: ignore[assignment]  # a Counter adds up floats too
+        self.steps_lost += max(0, (now.ledger.steps_lost or 0) - ((known.steps_lost or 0) if known else 0))
 
     def _parked(self, now: ReclaimChanged, parked_at: float) -> None:
         """The cards have been handed over or given back: all stages are known."""

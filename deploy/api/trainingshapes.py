@@ -122,6 +122,9 @@ class TrainingStatus(Shape):
     started_at: str | None
     """When the newest run began."""
     ended_at: str | None
+    folder: str
+    """Where its processes start, and what they save by a relative path is; empty: not known. If relume made it, it
+    stays when the job is deleted, unless that is asked for (`purge`)."""
     empty_at: str | None
     """When its GPUs were seen free of it after that."""
     ending: str | None

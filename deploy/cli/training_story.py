@@ -95,6 +95,9 @@ def _who(job: Mapping[str, Any]) -> list[str]:
         ("Yields", "never (protected)" if rules.get("protected") else yields),
         ("Told by", f"{told}; {times}, {contract.get('grace')} from SIGTERM to SIGKILL"),
     ]
+    if folder := job["status"]["folder"]:
+        own = "" if spec.get("folder") else "; stays when the job is deleted, unless with --purge"
+        rows.append(("Folder", f"{folder}{own}"))
     return [f"{name + ':':<12}{value}" for name, value in rows]
 
 

@@ -178,7 +178,7 @@ class TrainingObserved:
     None: it has not said. `restore_bad`: this run could not load a checkpoint and fell back. `reports`: whether it has
     said anything at all, so whether it has the SDK. `blocked`: why it cannot be made to end by force now, such as a
     disruption budget; empty: it can, as far as is known. `failures` counts runs that failed in a row; while above zero,
-    `retry_at` is when another one makes sense.
+    `retry_at` is when another one makes sense. `folder`: where its processes start, if that is known here.
     """
 
     job: str
@@ -204,6 +204,7 @@ class TrainingObserved:
     reason: str = ""
     message: str = ""
     log_tail: tuple[str, ...] = ()
+    folder: str = ""
     grant_epoch: Count = 0
 
 

@@ -238,7 +238,7 @@ class Jobs(Generic[R]):
             ending=run.ending, reports=story.reports, step=story.step, step_at=story.step_at,
             resumed_step=story.resumed_step, restore_bad=story.restore_bad, checkpoint=story.checkpoint,
             notice=story.notice, blocked=run.blocked, failures=job.failures, retry_at=job.retry_at, reason=reason,
-            message=message, log_tail=run.log_tail,
+            message=message, log_tail=run.log_tail, folder=self._hands.folder(shape),
         )  # fmt: skip
 
 

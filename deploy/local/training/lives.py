@@ -75,6 +75,11 @@ class AnyRun(Protocol):
 R = TypeVar("R", bound=AnyRun)
 
 
+def _nowhere(_shape: Shape) -> str:
+    """It is not known here."""
+    return ""
+
+
 async def _nothing(_job: str, _kept: str) -> None:
     """There are no such folders."""
 
@@ -83,9 +88,11 @@ async def _nothing(_job: str, _kept: str) -> None:
 class Hands(Generic[R]):
     """What differs between adapters. `make` makes a run that has not begun, and that tells the last argument of each
     change; `prove` returns once nothing is left of a run that had ended before, and was not seen empty; `purge` removes
-    the folders that jobs of a name have of their own, except that of this uid."""
+    the folders that jobs of a name have of their own, except that of this uid; `folder` says where members start, as
+    far as that is known here."""
 
     clock: Clock
     make: Callable[[Shape, Story, Callable[[R], None]], R]
     prove: Callable[[TrainingObserved], Awaitable[None]]
     purge: Callable[[str, str], Coroutine[Any, Any, None]] = _nothing
+    folder: Callable[[Shape], str] = _nowhere

@@ -106,8 +106,9 @@ class LocalTraining:
         )  # fmt: skip
         self._tools = tools
         hands = Hands(
-            self._clock, lambda shape, story, changed: Run(tools, shape, story, changed), self._prove, self._purge
-        )
+            self._clock, lambda shape, story, changed: Run(tools, shape, story, changed), self._prove, self._purge,
+            lambda shape: str(shape.start_folder(self._folder)),
+        )  # fmt: skip
         self._jobs = Jobs(hands, self._view, self._alarms, self._publisher, spawn)
         self._wired = True
         for work in (self._publisher.run(), self._ring(), self._watch(), self._prune()):

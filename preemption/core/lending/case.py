@@ -134,11 +134,12 @@ def read_case(event: ReclaimChanged, epoch: int) -> Case:
     return Case(
         attempt=attempt, run=event.run, members=event.held, shortage_uid=event.shortage_uid,
         shortage_since=Instant(event.shortage_since), cost=event.cost, verdicts=event.verdicts, ledger=event.ledger,
-        message=event.message, cause=_cause(event),
+        message=event.message, cause=cause_of(event),
     )  # fmt: skip
 
 
-def _cause(event: ReclaimChanged) -> Cause:
+def cause_of(event: ReclaimChanged) -> Cause:
+    """Why its job's run had to end. ValueError: it has a word of another release."""
     if event.cause:
         return Cause(event.cause)
     return Cause.SHORTAGE if event.shortage else Cause.PERSON

@@ -177,6 +177,28 @@ async def test_only_what_is_known_is_explained(admin: Admin) -> None:
     assert "claimed: the GPUs are empty." in "\n".join(asked["sentences"])
 
 
+async def test_growing_and_lost_cards_are_explained(admin: Admin) -> None:
+    """Neither is anybody's shortage, nor a person's wish; what they cost is the job's, and no preemption."""
+    await apply(admin, TUNE)
+    uid = await uid_of(admin)
+    lost = ReclaimLedger(lost={"cards_gone": 12.0})
+    none: Any = {"shortage": "", "job_uid": uid, "verdicts": (), "cost": 0.0}
+    await admin.say(
+        observed(uid=uid), replace(reclaim(), **none, cause="grows", cards=(), ledger=ReclaimLedger()),
+        replace(reclaim(name="r2"), **none, cause="cards_gone", ledger=lost),
+    )  # fmt: skip
+    _, grows = await get(admin, "/v1alpha1/reclaims/r1/explain")
+    assert "There was room for more members of training job tune" in str(grows["sentences"][0])
+    _, gone = await get(admin, "/v1alpha1/reclaims/r2/explain")
+    assert "of training job tune (run 1) were gone at" in str(gone["sentences"][0])
+    assert "It cost 12.0 GPU-seconds: 12.0 work to be done again, for its GPUs vanished." in gone["sentences"]
+    _, body = await get(admin, "/v1alpha1/reclaims")
+    assert [one["status"]["cause"] for one in body["items"]] == ["grows", "cards_gone"]
+    _, item = await get(admin, JOB)
+    assert (item["status"]["gpuSecondsLost"], item["status"]["preemptions"]) == ({"cards_gone": 12.0}, 0)
+    assert 'relume_preempt_gpu_seconds_lost_total{cause="cards_gone"} 12.0' in await admin.text("/metrics")
+
+
 @pytest.mark.parametrize(
     ("shortage", "words"),
     [("training/big", "Training job big lacked GPUs"), ("", "A person paused, cancelled or deleted training job tune")],

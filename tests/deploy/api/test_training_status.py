@@ -121,6 +121,6 @@ def test_a_failure_says_what_to_do() -> None:
     seen = ended(Ending.FAILED, failures=5, message="exit code 1", log_tail=("Traceback", "ValueError"))
     status = training_status(JobFacts(declared(), Instant(AT + 30), granted(members=0), seen))
     assert status.message == (
-        "it failed 5 times in a row: exit code 1; it is not started again by itself: delete it and submit it again"
+        "it failed 5 times in a row: exit code 1; it is not started again by itself: relume train resume tune"
     )
     assert status.log_tail == ["Traceback", "ValueError"]

@@ -33,6 +33,7 @@ async def test_it_trains_to_its_end(stage: TrainingStage) -> None:
     assert state.checkpoint is not None
     assert (state.checkpoint.step, state.checkpoint.verified, state.step) == (4, True, 5)
     assert [(one.member, one.gpus, one.exit_code) for one in state.members] == [("tune-0", ("virtual-0",), 0)]
+    assert state.folder == str(work_of(stage))
     history = [one for one in await stage.history() if isinstance(one, TrainingObserved)]
     assert next(one.state for one in history) is RunState.STARTING
     assert steps_of(stage) == [0, 1, 2, 3, 4]
