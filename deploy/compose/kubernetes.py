@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 from deploy.api.declaring import Declarations
 from deploy.api.ports import Reading
 from deploy.compose.part import readings, until_one_ends
 from deploy.kubernetes.cluster import KubernetesCluster, KubernetesStats
 from deploy.kubernetes.objects import ModelWriter
+from deploy.kubernetes.pod_logs import PodLogs
 from deploy.kubernetes.settings import KubernetesSettings
 from deploy.settings.settings import Settings
 from events.clock import Clock
@@ -44,6 +45,7 @@ class KubernetesPart:
         self._cluster: KubernetesCluster | None = None
         self.objects = ModelWriter(lambda: None if self._cluster is None else self._cluster.api, settings.namespace)
         """What is applied through the admin API."""
+        self.training_logs = MembersOutput(lambda: self._cluster)
 
     def declares(self, declarations: Declarations) -> None:
         """What writes the declarations that Model objects make."""
@@ -117,6 +119,29 @@ class KubernetesPart:
         yield from readings("kubernetes", KubernetesStats() if self._cluster is None else self._cluster.stats())
         if self._cluster is not None:
             yield from readings("kubernetes", self._cluster.training_stats())
+
+
+class MembersOutput:
+    """What members of training jobs wrote. Fulfils `deploy.api.ports.TrainingLogs`; nothing while it stands by."""
+
+    def __init__(self, cluster: Callable[[], KubernetesCluster | None]) -> None:
+        self._cluster = cluster
+
+    def _logs(self) -> PodLogs | None:
+        cluster = self._cluster()
+        return None if cluster is None else cluster.training_logs
+
+    async def tail(self, member: str, lines: int) -> Sequence[str] | None:
+        """The last lines of a member's pod; None for others."""
+        logs = self._logs()
+        return None if logs is None else await logs.tail(member, lines)
+
+    async def follow(self, member: str, lines: int) -> AsyncIterator[str]:
+        """The last lines and then each new one."""
+        logs = self._logs()
+        if logs is not None:
+            async for line in logs.follow(member, lines):
+                yield line
 
 
 def kubernetes_settings(settings: Settings, identity: str) -> KubernetesSettings:

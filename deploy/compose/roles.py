@@ -75,8 +75,9 @@ def make(role: Role, settings: Settings, log: OpenLog, clock: Clock, folder: Dat
             settings.data_dir.mkdir(parents=True, exist_ok=True)  # of the endpoints file; nothing else is kept here
             pods = KubernetesPart(log, clock, owner, kubernetes_settings(settings, owner))
             return Made(
-                (InBackground(pods),), admin, endpoints, logs=pods, declarer=pods.declares, objects=pods.objects
-            )
+                (InBackground(pods),), admin, endpoints, logs=pods, declarer=pods.declares, objects=pods.objects,
+                training_logs=pods.training_logs,
+            )  # fmt: skip
         case Role.CLUSTER:
             local = replace(local_settings(settings), adopt_within=Seconds(settings.adopt_within))
             how = ClusterHow(owner, local, Seconds(settings.drain_bound))
@@ -100,7 +101,7 @@ def make(role: Role, settings: Settings, log: OpenLog, clock: Clock, folder: Dat
             return Made(
                 (_autoscaler(settings, log, clock, owner), gateway, InBackground(pods)), admin, endpoints,
                 settings.node_name, gateway.desk, pods, urls={"gateway": gateway.url}, declarer=pods.declares,
-                objects=pods.objects,
+                objects=pods.objects, training_logs=pods.training_logs,
             )  # fmt: skip
         case Role.ALL:
             assert folder is not None, "hold it first"

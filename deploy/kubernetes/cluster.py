@@ -38,6 +38,7 @@ from deploy.kubernetes.shaping import HOST, PodOrder, WeightsMount, pod_name
 from deploy.kubernetes.stories import Stories
 from deploy.kubernetes.telling import Teller
 from deploy.kubernetes.tools import Tools
+from deploy.kubernetes.training.logs import MemberLogs
 from deploy.kubernetes.training.training import KubernetesTraining, KubernetesTrainingStats
 from deploy.kubernetes.views import PodView
 from deploy.local.alarms import Alarms
@@ -120,6 +121,7 @@ class KubernetesCluster:
         self._reconciler: Reconciler
         self._looking: Looking
         self.logs: PodLogs | None = None
+        self.training_logs: PodLogs | None = None
         self._prober: HttpProber
         self._cache: NodeCache
         self._broken: asyncio.Future[None]
@@ -184,6 +186,7 @@ class KubernetesCluster:
             engine_for=engine_for, node_ready=self._nodes.ready,
         )  # fmt: skip
         self.logs = PodLogs(api, self._pods, settings.namespace)
+        self.training_logs = MemberLogs(api, self._pods, settings.namespace)
         self._enrolments = Enrolments(tools, self._declaring, self._spawn)
         hands = Hands(self._alarms, self._publisher, self._spawn, self._source_for, self._told)
         self._tools = tools

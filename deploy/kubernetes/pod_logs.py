@@ -12,7 +12,7 @@ from deploy.api.problem import ProblemError, refuse
 from deploy.kubernetes.api import ApiError, ApiUnavailable, KubeApi
 from deploy.kubernetes.pods import PodStore
 from deploy.kubernetes.resources import PODS, Json
-from deploy.kubernetes.views import ANNOTATION_REPLICA
+from deploy.kubernetes.views import ANNOTATION_REPLICA, PodView
 
 
 class PodLogs:
@@ -59,10 +59,12 @@ class PodLogs:
         except ApiUnavailable as error:
             yield f"[relume: the log broke off: {error}]"
 
+    def _is(self, pod: PodView, replica: str) -> bool:
+        return pod.annotations.get(ANNOTATION_REPLICA) == replica
+
     def _find(self, replica: str) -> tuple[str, Mapping[str, str]] | None:
         """The newest pod of a replica: the path of its log, and which container's."""
-        ours = [pod for pod in self._pods
-                if pod.namespace == self._namespace and pod.annotations.get(ANNOTATION_REPLICA) == replica]  # fmt: skip
+        ours = [pod for pod in self._pods if pod.namespace == self._namespace and self._is(pod, replica)]
         if not ours:
             return None
         pod = max(ours, key=lambda one: (not one.deleting, one.created_at))
