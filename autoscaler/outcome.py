@@ -10,13 +10,14 @@ from events.types.grants import GrantDecided
 from events.types.models import ModelDeclared
 from events.types.replicas import ReplicasObserved, ReplicaState
 from events.units import format_instant
+from preemption.core.view import Reason
 
 
 def after_sentences(
     wish: WishDecided, grant: GrantDecided | None, observed: ReplicasObserved | None, declared: ModelDeclared | None
 ) -> tuple[str, ...]:
     """One sentence for each thing that is known to have come of a wish."""
-    told = (_override(declared, grant, wish), _granted(grant), _failed(observed), _are(observed))
+    told = (_override(declared, grant, wish), _granted(grant, wish), _failed(observed), _are(observed))
     return tuple(text for text in told if text)
 
 
@@ -63,10 +64,13 @@ def _override(declared: ModelDeclared | None, grant: GrantDecided | None, wish: 
     return f"An override{by} of {replicas(override.replicas)} stands before it until {clock_time(override.until)}."
 
 
-def _granted(grant: GrantDecided | None) -> str:
+def _granted(grant: GrantDecided | None, wish: WishDecided) -> str:
     if grant is None:
         return "The allocator has not answered yet."
     text = f"The allocator granted {_staying(grant)} of {grant.wished}"
+    given = wish.replicas - grant.wished
+    if Reason.GIVES_UP in grant.reasons and given > 0:
+        text += f"; {replicas(given)} that nothing needed went to others for which requests wait"
     if grant.shortage is None:
         return text + "."
     return f"{text}; {replicas(grant.shortage.replicas)} short: {grant.shortage.message.rstrip('.')}."

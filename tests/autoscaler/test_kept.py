@@ -11,7 +11,9 @@ from autoscaler.core.decide import decide
 from autoscaler.core.model import Memory, Snapshot
 from autoscaler.core.peers import Sample
 from autoscaler.core.policy import ScalingPolicy
+from autoscaler.outcome import after_sentences
 from autoscaler.record import read_wish, wish_of
+from events.types.grants import GrantDecided
 from events.units import Instant, Seconds
 from tests.support.autoscaling import POLICY, T0, Run, declared, seen
 
@@ -86,6 +88,21 @@ def test_it_travels_with_the_wish() -> None:
     decision = decide(snapshot, POLICY, NOW)
     wish, _ = read_wish(wish_of(snapshot, POLICY, decision), NOW)
     assert (wish_of(snapshot, POLICY, decision).kept, wish.use) == (1, (1, False))
+
+
+def test_explain_says_what_went_to_others() -> None:
+    """The grant is less than the wish, and that is no shortage."""
+    snapshot = seen(wished=1, ready=1, demand=IDLE)
+    wish = wish_of(snapshot, POLICY, decide(snapshot, POLICY, NOW))
+    grant = GrantDecided(
+        model="m", uid="u", revision=1, wished=0, replicas=(), reasons=("wish", "gives_up_what_is_only_kept")
+    )
+    (sentence,) = after_sentences(wish, grant, None, None)
+    assert sentence == (
+        "The allocator granted 0 of 0; 1 replica that nothing needed went to others for which requests wait."
+    )
+    (plain,) = after_sentences(wish, replace(grant, wished=1, reasons=("wish",)), None, None)
+    assert plain == "The allocator granted 0 of 1."
 
 
 def test_what_is_needed_again_is_recorded_at_once() -> None:
