@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from deploy.demo.model import cached_path
 from deploy.local.sleeping import Berths
 from events.names import Topic
 from events.types.phases import ReplicaDrained, ReplicaPhaseChanged
-from events.types.replicas import CardsObserved, Phase, ReplicasObserved, ReplicaState
+from events.types.replicas import CardsObserved, Phase, ReplicasObserved, ReplicaState, ReplicaStatus
 from tests.support.local_cluster import FAST, Stage, alive, engine, states
 
 S = ReplicaState
@@ -151,6 +152,35 @@ async def test_a_command_is_parked(stage: Stage) -> None:
     await stage.grant(0)
     (woken,) = (await stage.ready()).replicas
     assert woken.pid == asleep.pid
+
+
+@pytest.mark.model
+@pytest.mark.slow
+@pytest.mark.needs("model")
+async def test_llamacpp_is_parked_with_its_weights(stage: Stage) -> None:
+    """A real model: awake again in the same process, with the same first token, and quicker than it started."""
+    await stage.declare(
+        {
+            "engine": {"type": "llamacpp", "options": {"contextPerSlot": 256}}, "slots": 1,
+            "weights": {"uri": str(cached_path())}, "coldStart": {"sleep": {"level": 1}},
+        }
+    )  # fmt: skip
+    await stage.grant(0)
+    cold = (await stage.ready()).replicas[0]
+    (asleep,) = (await put_to_sleep(stage)).replicas
+    assert asleep.state is S.SLEEPING
+    await stage.grant(0)
+    woken = (await stage.ready()).replicas[0]
+    assert woken.pid == cold.pid
+    assert woken.weights is not None
+    assert woken.weights.bytes == cached_path().stat().st_size
+    assert _seconds(woken) < _seconds(cold)
+
+
+def _seconds(replica: ReplicaStatus) -> float:
+    assert replica.ready_at is not None
+    assert replica.created_at is not None
+    return replica.ready_at - replica.created_at
 
 
 def test_who_has_slept_longest_makes_room() -> None:
