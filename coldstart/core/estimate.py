@@ -75,10 +75,11 @@ class StartEstimate:
         return self._eta(now, spans, 0.9, fetch_rest(now, weights))
 
     def typical(self, phases: Sequence[Phase], rank: float = 0.5) -> Seconds | None:
-        """Seconds of these phases together, each at this rank of the starts that were seen; None: none was seen."""
+        """Seconds of these phases together, each at this rank of the starts that were seen; None: none was seen. A
+        phase that starts do not have (`wake`) takes none of them."""
         if not self._samples:
             return None
-        return Seconds(sum(quantile(self._samples[phase], rank) for phase in phases))
+        return Seconds(sum(quantile(seen, rank) for phase in phases if (seen := self._samples.get(phase))))
 
     def quickest(self, spans: Sequence[PhaseSpan] = ()) -> dict[Phase, Seconds] | None:
         """Each phase at its quickest; None: no start was seen. With the spans of a wake: among wakes."""

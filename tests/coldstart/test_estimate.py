@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from coldstart.core.budget import ENGINE_PHASES
 from coldstart.core.estimate import OVERRUN, STARTS_KEPT, DrainRate, StartEstimate, quantile
 from events.types.replicas import Phase, PhaseSpan, ReplicasObserved, ReplicaState, StartWeights
 from events.units import Instant
@@ -53,6 +54,19 @@ def test_one_slow_start_does_not_move_the_estimate_but_the_cautious_one() -> Non
     estimate = learned(*[(1.0, 4.0, 1.0)] * 8, (1.0, 60.0, 1.0), (1.0, 60.0, 1.0))
     assert estimate.eta(START) == 6.0
     assert estimate.eta_at_most(START) == 62.0
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_every_phase_may_be_asked_for(phase: Phase) -> None:
+    """Also one that no start has: it adds nothing."""
+    estimate = learned((1.0, 4.0, 2.0))
+    with_it = estimate.typical((Phase.LOAD, phase))
+    assert with_it == 4.0 + {Phase.SPAWN: 1.0, Phase.LOAD: 4.0, Phase.WARMUP: 2.0}.get(phase, 0.0)
+
+
+def test_what_an_engine_does_of_a_start_is_told() -> None:
+    """Among the phases of an engine is `wake`, which a start does not go through."""
+    assert learned((1.0, 4.0, 2.0)).typical(ENGINE_PHASES) == 7.0
 
 
 def test_old_starts_are_forgotten() -> None:
