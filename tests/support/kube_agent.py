@@ -11,6 +11,7 @@ from tests.support.kube_world import World, parsed
 
 OTHERS = ("RELUME_DATA_DIR", "RELUME_ADMIN_TOKEN_FILE", "RELUME_ADMIN_HOST")
 """What a process says otherwise than a container: where its folders are, and that its address is its own."""
+PEERS = "RELUME_CACHE_PEER_TOKEN_FILE"
 
 
 def model(url: str, name: str = "echo", **scaling: object) -> str:
@@ -47,6 +48,11 @@ async def install_agent(here: World, node: Path, kafka: str = "") -> Path:
             container = pod["containers"][0]
             container["command"] = ["python", "-m", "deploy.cli.main", "agent"]
             kept = [one for one in container["env"] if one["name"] not in OTHERS]
+            token = node.with_name("peer-secret")
+            token.write_text("0123456789abcdef", encoding="utf-8")
+            kept = [one for one in kept if one["name"] != PEERS] + (
+                [{"name": PEERS, "value": str(token)}] if kafka else []
+            )
             own = {"RELUME_DATA_DIR": str(node), "RELUME_ADMIN_HOST": "$(POD_IP)", "PYTHONPATH": root}
             container["env"] = kept + [{"name": name, "value": value} for name, value in own.items()]
             pod["volumes"] = [one for one in pod["volumes"] if one["name"] != "secrets"]

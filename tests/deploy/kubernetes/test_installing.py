@@ -227,8 +227,8 @@ def test_doctor_counts_gpus(cluster: Cluster) -> None:
     status = {"allocatable": offered, "capacity": offered}
 
     async def make(api: KubeApi) -> None:
-        there = await api.create(NODES.path(), node)
-        await api.replace(f"{path}/status", {**there, "status": status})
+        await api.create(NODES.path(), node)
+        await api.merge(f"{path}/status", {"status": status})
 
     cluster.api(make)
     try:

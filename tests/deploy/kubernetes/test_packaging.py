@@ -62,8 +62,9 @@ def test_an_edited_manifest_is_noticed(tmp_path: Path, monkeypatch: pytest.Monke
 def test_relume_starts_with_the_environment_of_its_manifests(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every variable is a setting, every file is mounted, and together they break no rule."""
-    for deployment in deployments(folder):
+    """Every variable is a setting, every file is mounted, and together they break no rule; of agents too."""
+    agents = [one for one in documents(folder / "agent.yaml") if one["kind"] == "DaemonSet"]
+    for deployment in (*deployments(folder), *agents):
         told = container(deployment)
         volumes = {one["name"]: one for one in deployment["spec"]["template"]["spec"]["volumes"]}
         mounted = {

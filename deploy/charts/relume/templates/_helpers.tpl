@@ -166,6 +166,15 @@ spec:
         {{- else if ne $component "up" }}
         - {name: RELUME_NODE_NAME, value: $(POD_NAME)}
         {{- end }}
+        {{- if and $agent $values.kafka.servers }}
+        # agents of other nodes read its weights, before they ask where those come from
+        {{- if contains ":" $values.listenHost }}
+        - {name: RELUME_CACHE_PEER_ADDRESS, value: "[$(POD_IP)]:8083"}
+        {{- else }}
+        - {name: RELUME_CACHE_PEER_ADDRESS, value: "$(POD_IP):8083"}
+        {{- end }}
+        - {name: RELUME_CACHE_PEER_TOKEN_FILE, value: /etc/relume/peer-secret}
+        {{- end }}
         {{- if $values.kafka.servers }}
         {{- include "relume.kafka" $root | nindent 8 }}
         {{- else if $agent }}
@@ -210,6 +219,8 @@ spec:
         - {name: admin, containerPort: 8081}
         {{- if eq $component "gateway" }}
         - {name: peers, containerPort: 8082}
+        {{- else if and $agent $values.kafka.servers }}
+        - {name: peers, containerPort: 8083}
         {{- end }}
       startupProbe:
         httpGet: {path: /healthz, port: admin}
@@ -261,7 +272,7 @@ spec:
         defaultMode: 288
         sources:
           - secret: {name: {{ include "relume.adminSecret" $root }}, items: [{key: {{ $values.admin.tokenSecret.key }}, path: admin-token}]}
-          {{- if eq $component "gateway" }}
+          {{- if or (eq $component "gateway") (and $agent $values.kafka.servers) }}
           - secret: {name: {{ include "relume.peerSecret" $root }}, items: [{key: {{ $values.peers.secret.key }}, path: peer-secret}]}
           {{- end }}
           {{- if ne $component "up" }}{{ include "relume.kafkaSources" $root | nindent 10 }}{{ end }}
