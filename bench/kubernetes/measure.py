@@ -28,8 +28,8 @@ from tests.support.kube_kubelet import FakeNode
 from tests.support.kube_plane import ControlPlane
 from tests.support.kube_world import World, world
 
-NODES: Final = 100
-GPUS: Final = 40
+NODES: Final = 25
+GPUS: Final = 160
 """Of each node: together more than all replicas need."""
 REPLICAS: Final = 3
 WITHIN: Final = 1500.0
@@ -93,7 +93,7 @@ def _figures(found: Found, models: int) -> list[Figure]:
 
 async def _measure(plane: ControlPlane, folder: Path, sizes: Sizes) -> Found:
     port = free_port()
-    nodes = [FakeNode(f"paper-{number}", cpu="64", memory="512Gi", extended={"nvidia.com/gpu": GPUS}, pods=250)
+    nodes = [FakeNode(f"paper-{number}", cpu="256", memory="2Ti", extended={"nvidia.com/gpu": GPUS}, pods=1000)
              for number in range(NODES)]  # fmt: skip
     async with engine(port), world(plane, folder, []) as on:
         api = await connect(plane.kubeconfig)

@@ -136,13 +136,20 @@ class ProcessKubelet:
 
     async def _beat_all(self) -> None:
         while True:
-            for name, node in self.nodes.items():
-                if name not in self._lost:
-                    with contextlib.suppress(ApiError, ApiUnavailable):
-                        await self._beat(node)
+            alive = [node for name, node in self.nodes.items() if name not in self._lost]
+            await asyncio.gather(*map(self._beat, alive))
             await asyncio.sleep(BEAT_EVERY)
 
     async def _beat(self, node: FakeNode) -> None:
+        """That it lives; and that it is well again, when a beat came late and it was taken to be lost."""
+        with contextlib.suppress(ApiError, ApiUnavailable):
+            await self._renew(node)
+            found = await self._api.get(NODES.path("", node.name))
+            ready = [one["status"] for one in found["status"].get("conditions", ()) if one["type"] == "Ready"]
+            if ready != ["True"] and node.name not in self._lost:
+                await self._say_ready(node)
+
+    async def _renew(self, node: FakeNode) -> None:
         now = micro_time(self._clock.now())
         lease = {"apiVersion": LEASES.api_version, "kind": "Lease",
                  "metadata": {"name": node.name, "namespace": LEASE_SPACE},
