@@ -47,6 +47,7 @@ def _job(board: TrainingBoard, how: tuple[Pool, PoolPolicy], entry: JobBoard | N
         preempted_at=_yielded(board.reclaims(), declared.uid), min_run=policy.min_run,
         budget_per_hour=policy.budget_per_hour, protected=policy.protected,
         yielding=_leaves(declared, granted) or (seen is not None and seen.state is RunState.ENDED),
+        min_members=policy.min_members if policy.min_members < len(members) == len(granted.members) else 0,
     )  # fmt: skip
 
 

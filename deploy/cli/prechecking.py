@@ -10,7 +10,7 @@ import click
 
 from deploy.cli.checking import read_files
 from deploy.cli.connection import Connection, Question
-from deploy.cli.output import number, show_json
+from deploy.cli.output import counted, number, show_json
 
 _FITS: Final = frozenset({"fits", "reclaims"})
 
@@ -82,8 +82,8 @@ def _effects(item: Mapping[str, Any]) -> list[str]:
     return [
         f"  GPUs that are free and of no use here: {before} now{later}",
         *(
-            f"  {victim['job']} would yield ({'all of it' if victim['whole'] else str(victim['members']) + ' members'})"
-            f", which costs {victim['cost']:.0f} A100-seconds"
+            f"  {victim['job']} would yield "
+            f"({'all of it' if victim['whole'] else counted(victim['members'], 'member')}), which costs {victim['cost']:.0f} A100-seconds"
             for victim in item["victims"]
         ),
         *(f"  {one['job']}: {one['why']} {_numbers(one['numbers'])}".rstrip() for one in item["verdicts"]),

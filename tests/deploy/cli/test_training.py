@@ -10,6 +10,7 @@ import pytest
 
 from events.log import Query
 from events.names import Topic
+from events.types.replicas import Card, CardsObserved
 from events.types.training import Ending, NoticeGiven, NoticeStatus, RunState, TrainingDeclared
 from tests.deploy.cli.conftest import LiveAdmin, Relume
 from tests.support.admin import ECHO
@@ -227,6 +228,23 @@ def test_reclaims_are_listed_and_explained(live: LiveAdmin, relume: Relume) -> N
     assert json.loads(relume("reclaims", "explain", "r1", "-o", "json", live=live).out)["id"] == "r1"
     ran = relume("reclaims", "explain", "r9", live=live)
     assert (ran.code, "did you mean r1?" in ran.err or "relume get reclaims" in ran.err) == (1, True)
+
+
+def test_a_plan_takes_members_of_an_elastic_job(live: LiveAdmin, relume: Relume, tmp_path: Path) -> None:
+    """A model that lacks one GPU: one of two members would yield, and the numbers say of how many."""
+    spec = {**declared().spec, "members": 2, "elasticity": {"minMembers": 1}}
+    live.do(live.admin.say(
+        CardsObserved(node="local", cpu=8, memory_bytes=64 << 30, cards=(
+            Card(id="gpu-0", virtual=True), Card(id="gpu-1", virtual=True))),
+        declared(spec=spec), granted(members=2), observed(),
+    ))  # fmt: skip
+    file = tmp_path / "model.yaml"
+    file.write_text(ECHO.replace("name: echo", "name: new") + "  resources: {gpus: 1, cpu: 0.1, memory: 64Mi}\n")
+    (answer,) = json.loads(relume("plan", "-f", str(file), "-o", "json", live=live).out)["items"]
+    assert [(one["job"], one["members"], one["whole"]) for one in answer["victims"]] == [("tune", 1, False)]
+    told = answer["verdicts"][0]
+    assert (told["why"], told["numbers"]["members"], told["numbers"]["of"]) == ("shrunk", 1, 2)
+    assert "tune would yield (1 member)" in relume("plan", "-f", str(file), live=live).out
 
 
 def test_names_are_completed(live: LiveAdmin, relume: Relume, monkeypatch: pytest.MonkeyPatch) -> None:
