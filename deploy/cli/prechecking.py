@@ -83,7 +83,8 @@ def _effects(item: Mapping[str, Any]) -> list[str]:
         f"  GPUs that are free and of no use here: {before} now{later}",
         *(
             f"  {victim['job']} would yield "
-            f"({'all of it' if victim['whole'] else counted(victim['members'], 'member')}), which costs {victim['cost']:.0f} A100-seconds"
+            f"({'all of it' if victim['whole'] else counted(victim['members'], 'member')})"
+            f", which costs {victim['cost']:.0f} A100-seconds"
             for victim in item["victims"]
         ),
         *(f"  {one['job']}: {one['why']} {_numbers(one['numbers'])}".rstrip() for one in item["verdicts"]),
