@@ -79,6 +79,10 @@ class SimulatedJob:
     checkpoint: CheckpointStatus | None = None
     signals: list[tuple[int, str]] = field(default_factory=list)
     """(run, what its processes were really told): notice, withdrawn, terminate, kill."""
+    budget: str = ""
+    """Why it must not be ended by force; empty: it may."""
+    blocked: str = ""
+    """What was told of that, when somebody tried."""
 
     def take(self, grant: TrainingGranted, now: float) -> None:
         """Make it so. Being told again changes nothing."""
@@ -128,7 +132,7 @@ class SimulatedJob:
             started_at=run.began, ended_at=run.ended_at, empty_at=run.empty_at, ending=run.ending, reports=run.spoke,
             step=run.step if run.spoke else None, step_at=run.began + 0.001 if run.spoke else None,
             resumed_step=run.begins_at if run.spoke else None, checkpoint=self.checkpoint, notice=_notice(run),
-            failures=self.failures, retry_at=self.retry_at,
+            failures=self.failures, retry_at=self.retry_at, blocked=self.blocked,
         )  # fmt: skip
 
     def _begin(self, grant: TrainingGranted, now: float) -> Run:
@@ -148,6 +152,9 @@ class SimulatedJob:
             run.notice, run.noticed_at, run.withdrawn = notice.id, now, False
             run.heard_at = run.saved_at = run.saved_step = run.continued_at = None
             self.signals.append((grant.run, "notice"))
+        if grant.stop is not Stop.NOT and self.budget:
+            self.blocked = self.budget
+            return
         if grant.stop is not Stop.NOT and run.told_at is None:
             run.told_at = now
             self.signals.append((grant.run, "terminate"))

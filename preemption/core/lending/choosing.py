@@ -44,7 +44,7 @@ def planner_job(seat: JobSeat, how: tuple[LendingPolicy, Mirror], now: Instant) 
         last_commit_at=None if saved is None else Instant(saved.at), worth=max(LEAST_WORTH, worth * parts),
         save=save_of(seat, policy), restore=policy.restore, preempted_at=seat.yielded, min_run=declared.min_run,
         budget_per_hour=declared.budget_per_hour,
-        parked=seat.waited if now - began < seat.waited else Seconds(0.0), protected=declared.protected,
+        parked=seat.waited if now - began < seat.waited else Seconds(0.0), protected=declared.protected or seat.blocked,
         yielding=bool(seat.holding) or seat.want(now) is not Want.RUN,
         min_members=declared.min_members if elastic else 0,
     )  # fmt: skip

@@ -72,6 +72,8 @@ class Decider:
         self._waiting: set[str] = set()
         self._growing: set[str] = set()
         """Jobs that run with fewer members than they could."""
+        self._blocked: set[str] = set()
+        """Jobs that something forbids to end by force: who is asked is another question once it does not."""
         self._back_off: dict[str, Instant] = {}
 
     def set_policy(self, policy: PoolPolicy) -> None:
@@ -87,6 +89,7 @@ class Decider:
             self._sort(name, made, now)
         key = (
             self._ledger.version, self.changes, frozenset(self._waiting), frozenset(self._growing), scene.hungry,
+            frozenset(self._blocked),
             tuple((one.name, one.uid, one.count, one.priority, one.resources, one.blocked)
                   for _, one in sorted(wants.items())),
             tuple((case.id, case.state) for case in self._holding()),
@@ -129,6 +132,7 @@ class Decider:
         self._growing.discard(name)
         self._back_off.pop(name, None)
         seat = self._seats.get(name)
+        (self._blocked.add if seat is not None and seat.blocked else self._blocked.discard)(name)
         if seat is None or seat.job is None:
             return
         want = seat.want(now)

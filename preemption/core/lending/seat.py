@@ -125,6 +125,11 @@ class JobSeat:
         return self.observed if self.observed.uid == self.grant.uid else None
 
     @property
+    def blocked(self) -> bool:
+        """Whether something, such as a disruption budget, forbids to end its run by force."""
+        return self.seen is not None and bool(self.seen.blocked) and self.seen.state is not RunState.ENDED
+
+    @property
     def granted(self) -> tuple[MemberGrant, ...]:
         """The members that may run now."""
         return () if self.grant is None else self.grant.members

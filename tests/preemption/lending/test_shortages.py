@@ -220,3 +220,22 @@ def test_a_job_that_waits_is_told_anew_when_what_it_waits_for_changes() -> None:
     world.set_node(node(gpus=2))  # only a number is another now, which is no news
     world.settle()
     assert world.training["tune"] is told
+
+
+def test_a_budget_that_forbids_is_respected_until_it_does_not() -> None:
+    """A trainer that says nothing and may not be ended by force is told to go on, and not asked again; the model is
+    short, and gets the card as soon as the budget allows it."""
+    world = one_card(Trainer(sdk=False, hears=None, saves=None))
+    tune = world.adapter.jobs["tune"]
+    tune.budget = "its budget forbids it"
+    wish(world, 1)
+    world.pass_time(600)
+    assert world.states("tune")[-2:] == ["cancelling", "continued"]
+    assert [words for _, words in tune.signals] == ["notice"]
+    assert noticed(world) == []
+    assert world.grants["llama"].shortage is not None
+    assert len(world.reclaims) == 1
+    tune.budget = tune.blocked = ""
+    world.pass_time(200)
+    assert world.grants["llama"].replicas
+    assert_nothing_twice(world)
