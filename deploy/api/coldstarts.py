@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from aiohttp import web
 
-from coldstart.core.budget import Verdict
+from coldstart.core.budget import ANSWER, Verdict
 from coldstart.core.estimate import quantile
 from deploy.api import queries
 from deploy.api.board import Board
@@ -16,7 +16,10 @@ from deploy.api.weightshapes import ColdStartItem, ColdStartReport, PhaseQuantil
 from events.log import EventLog, Query
 from events.names import Topic
 from events.types.phases import ColdStartFinished
+from events.types.replicas import Phase
 from events.units import Instant, format_instant, parse_instant
+
+_ORDER = {phase: place for place, phase in enumerate((*map(str, Phase), ANSWER))}
 
 MOST_STARTS = 100_000
 """Cold starts that one report reads, the newest ones: some tens of megabytes."""
@@ -91,7 +94,7 @@ def _phases(starts: Sequence[ColdStartFinished]) -> list[PhaseQuantiles]:
             seen.setdefault(phase, []).append(seconds)
     return [
         PhaseQuantiles(phase=phase, p50=round(quantile(seconds, 0.5), 3), p95=round(quantile(seconds, 0.95), 3))
-        for phase, seconds in seen.items()
+        for phase, seconds in sorted(seen.items(), key=lambda one: _ORDER.get(one[0], len(_ORDER)))
     ]
 
 
@@ -112,4 +115,4 @@ def told_of(start: ColdStartFinished) -> str:
     return told + (f"{least}{where}." if least else "") + ends.get(Verdict(start.verdict) if start.verdict else "", "")
 
 
-_WHERE = {"memory": "in memory", "disk": "on the disk", "remote": "not on the node"}
+_WHERE = {"sleep": "in an engine that slept", "memory": "in memory", "disk": "on the disk", "remote": "not on the node"}

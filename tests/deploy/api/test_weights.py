@@ -88,6 +88,15 @@ async def test_the_report(admin: Admin) -> None:
     assert (await get(admin, "/v1alpha1/coldstarts?model=other"))[1]["items"] == []
 
 
+def test_phases_stand_in_their_order_whatever_came_first() -> None:
+    """A cold start and a wake have some phases in common; the report has each once, as a start goes through them."""
+    cold = started(1.0, phases={"spawn": 0.2, "load": 0.6, "warmup": 0.1, "answer": 0.1}, tier="disk")
+    woken = started(0.2, phases={"hold": 0.05, "wake": 0.05, "warmup": 0.05, "answer": 0.05}, tier="sleep")
+    (item,) = report([cold, woken])
+    assert [one.phase for one in item.phases] == ["hold", "spawn", "load", "wake", "warmup", "answer"]
+    assert item.tiers == {"disk": 1, "sleep": 1}
+
+
 def test_an_older_event_is_not_judged() -> None:
     """Cold starts of an earlier release have no verdict: they count, and nobody is blamed."""
     (item,) = report([started(9.0, "", phases={}, tier="")])
@@ -102,6 +111,7 @@ def test_an_older_event_is_not_judged() -> None:
          "could have taken was 1.50 s, its weights being not on the node. The promise was missed by the phase load."),
         (started(9.0, "impossible", "fetch", least_seconds=8.0, tier="disk"),
          "its weights being on the disk. The promise could not be kept, because of the phase fetch."),
+        (started(0.5, least_seconds=0.4, tier="sleep"), "0.40 s, its weights being in an engine that slept. The promise was kept."),
     ],
 )  # fmt: skip
 def test_the_sentence_of_an_explanation(start: ColdStartFinished, words: str) -> None:
