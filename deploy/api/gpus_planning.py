@@ -50,7 +50,15 @@ def _model(questions: Questions, model: Model, replicas: int, order: int) -> Pla
 def _job(questions: Questions, job: TrainingJob, order: int) -> PlannedJob:
     policy = job.resolve()
     answered = questions.ask_gang(
-        AskedGang(policy.job, policy.resources, policy.members, policy.min_members, policy.priority)
+        AskedGang(
+            policy.job,
+            policy.resources,
+            policy.members,
+            policy.min_members,
+            policy.priority,
+            policy.min_run,
+            policy.protected,
+        )
     )
     return PlannedJob(
         job=policy.job, order=order, starts=str(answered.starts), members=policy.members,

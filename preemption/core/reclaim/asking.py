@@ -10,7 +10,7 @@ from enum import StrEnum
 import numpy as np
 
 from events.types.shared import Resources
-from events.units import Instant
+from events.units import Instant, Seconds
 from preemption.core.gpus.cards import node_spec
 from preemption.core.gpus.choosing import Chooser, Policy
 from preemption.core.gpus.gang import place_gang
@@ -21,7 +21,7 @@ from preemption.core.gpus.space import Space
 from preemption.core.reclaim.planning import Scene, after, plan_one
 from preemption.core.reclaim.pool_policy import PoolPolicy
 from preemption.core.reclaim.prechecking import Pool, task_of
-from preemption.core.reclaim.values import Job, Outcome, ReclaimPlan, Shortage
+from preemption.core.reclaim.values import Held, Job, Outcome, ReclaimPlan, Shortage
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,16 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class AskedGang:
-    """A training job. With `least` members it can go on; it is started with as many as there is room for."""
+    """A training job. With `least` members it can go on; it is started with as many as there is room for. `min_run`,
+    `protected`: when it would have to yield to what is asked for after it."""
 
     job: str
     resources: Resources
     members: int
     least: int
     priority: int
+    min_run: Seconds = Seconds(0.0)
+    protected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,7 @@ class Questions:
         fits = plan.outcome in (Outcome.FITS, Outcome.RECLAIMS)
         lacks = "" if fits else f"{asked.replicas} replicas are asked for; fewer have room"
         if not fits and not room:
-            lacks = self.pool.lacks(asked.resources)
+            lacks = self.pool.lacks(asked.resources) or "what is asked for before it takes the room"
         before, later = self._fragmented(scene, task, plan, self._scene.space)
         self._scene = after(scene, shortage, plan, self._policy.lending.reclaim, self._now)
         self._mark_partial(task, plan.spots)
@@ -221,11 +224,27 @@ class Questions:
         if not plan.spots:
             return
         shortage = Shortage(name=asked.job, task=task, count=len(plan.spots), priority=asked.priority, since=self._now)
-        self._scene = after(scene, shortage, plan, self._policy.lending.reclaim, self._now)
+        later = after(scene, shortage, plan, self._policy.lending.reclaim, self._now)
+        lending = self._policy.lending
+        placed = Job(
+            name=asked.job, members=tuple(Held(task, spot) for spot in plan.spots), started_at=self._now,
+            priority=asked.priority, worth=self._worth(plan.spots), save=lending.save, restore=lending.restore,
+            min_members=min(asked.least, len(plan.spots)), min_run=asked.min_run, protected=asked.protected,
+        )  # fmt: skip
+        self._scene = replace(later, jobs=(*later.jobs, placed))
         for spot in plan.spots:
             for column in spot.cards:
                 self._training[spot.node, column] += spot.milli
         self._mark_partial(task, plan.spots)
+
+    def _worth(self, spots: Sequence[Spot]) -> float:
+        """What these cards are worth together, in A100s."""
+        nodes = self.pool.nodes
+        return sum(
+            self._policy.worth(nodes[spot.node].cards[column].product) * (spot.milli or MILLI) / MILLI
+            for spot in spots
+            for column in spot.cards
+        )
 
     def _mark_partial(self, task: Task, spots: Sequence[Spot]) -> None:
         for spot in spots:

@@ -112,7 +112,12 @@ def test_each_question_sees_those_before() -> None:
     first = questions.ask_gang(half)
     assert (first.starts, {spot.cards for spot in first.plan.spots}) == (Starts.NOW, {first.plan.spots[0].cards})
     assert questions.ask_gang(gang(1)).starts is Starts.LATER
-    assert questions.ask(Asked("more", ONE, 1, 100)).plan.outcome == "infeasible"
+    yields = questions.ask(Asked("more", ONE, 1, 100))
+    assert (yields.plan.outcome, len(yields.plan.victims)) == ("reclaims", 1)
+    protected = Questions(Pool([node(gpus=1)], [], []), (), FREE, NOW)
+    assert protected.ask_gang(AskedGang("kept", ONE, 1, 1, 0, protected=True)).starts is Starts.NOW
+    refused = protected.ask(Asked("more", ONE, 1, 100))
+    assert (refused.plan.outcome, refused.lacks) == ("infeasible", "what is asked for before it takes the room")
 
 
 def test_nothing_is_placed_on_a_cordoned_card() -> None:
