@@ -8,6 +8,7 @@ of `autoscaler.core.burn`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, log
 from typing import Final
@@ -51,7 +52,8 @@ class Burning:
         self._grown = Grown()
         self._failing = next((one for one in objectives if one.of is Promised.AVAILABILITY), None)
         several = 2 * len(objectives) + (self._failing is not None)
-        self._rings = tuple(tuple(Ring(span, CELLS) for _ in range(several)) for span in SPANS)
+        self._rings = tuple(list[Ring | None]([None] * several) for _ in SPANS)
+        """By span: of each objective all and bad ones, then those that failed; what never came has no ring."""
         self._begins: Instant | None = None
 
     def window(self, source: str, window: RequestWindow, at: Instant) -> None:
@@ -61,9 +63,12 @@ class Burning:
             return
         if self._begins is None:
             self._begins = at
-        for rings in self._rings:
-            for ring, count in zip(rings, new, strict=True):
+        for span, rings in zip(SPANS, self._rings, strict=True):
+            for index, count in enumerate(new):
                 if count > 0:
+                    ring = rings[index]
+                    if ring is None:
+                        ring = rings[index] = Ring(span, CELLS)
                     ring.add(at, at, count)
 
     def measure(self, now: Instant) -> Rates:
@@ -77,18 +82,18 @@ class Burning:
         failing = Burn(fast=burns[0][1], fast_now=burns[1][1], slow=burns[2][1], slow_now=burns[3][1])
         return Rates(mendable, failing)
 
-    def _burn(self, rings: tuple[Ring, ...], now: Instant) -> tuple[float | None, float | None]:
+    def _burn(self, rings: Sequence[Ring | None], now: Instant) -> tuple[float | None, float | None]:
         """Of one span: by what is late or refused, and by what failed."""
         mendable: float | None = None
         failing: float | None = None
         for index, one in enumerate(self.objectives):
-            every = rings[2 * index].total(now)
+            every = _total(rings[2 * index], now)
             if every < ANSWERS_LEAST:
                 continue
-            rate = rings[2 * index + 1].total(now) / every / (1.0 - one.part)
+            rate = _total(rings[2 * index + 1], now) / every / (1.0 - one.part)
             mendable = rate if mendable is None else max(mendable, rate)
             if one is self._failing:
-                failing = rings[-1].total(now) / every / (1.0 - one.part)
+                failing = _total(rings[-1], now) / every / (1.0 - one.part)
         return mendable, failing
 
     def _counts(self, window: RequestWindow) -> tuple[float, ...]:
@@ -103,6 +108,10 @@ class Burning:
         if self._failing is not None:
             counts.append(window.failures)
         return tuple(counts)
+
+
+def _total(ring: Ring | None, now: Instant) -> float:
+    return 0.0 if ring is None else ring.total(now)
 
 
 def bucket_within(seconds: float) -> int:

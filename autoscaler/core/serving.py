@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from math import floor
-from typing import Final
+from typing import Final, NamedTuple
 
 from autoscaler.core.burning import GAMMA, bucket_within, late
 from autoscaler.core.capacity import Evidence
@@ -50,6 +50,16 @@ class _Span:
     most_ready: int = 0
 
 
+class _Past(NamedTuple):
+    """What is kept of a span that is over. `carried`: requests at a time on a ready replica, None: nothing came."""
+
+    index: int
+    carried: float | None
+    held: float
+    least_ready: int
+    most_ready: int
+
+
 class Serving:
     """Of one model with objectives of latency. Give it windows, and what engines say of themselves."""
 
@@ -60,7 +70,7 @@ class Serving:
         self._limits = tuple(one.within for one in objectives)
         self._grown = Grown()
         self._span: _Span | None = None
-        self._past: deque[_Span] = deque(maxlen=SPANS_MOST)
+        self._past: deque[_Past] = deque(maxlen=SPANS_MOST)
         self._told: Evidence | None = None
         self._counters: dict[str, tuple[Instant, float]] = {}
         self._revision = 0
@@ -127,17 +137,16 @@ class Serving:
     def _close(self, span: _Span) -> None:
         """The span is over: tell what it proves."""
         self._span, self._told = None, None
-        self._past.append(span)
         covered = max(span.covered.values(), default=0.0)
+        carried = span.running / covered / span.most_ready if covered and span.most_ready else None
+        self._past.append(_Past(span.index, carried, span.held, span.least_ready, span.most_ready))
         seconds = span.seconds / span.counted if span.counted else None
         back = min(SPANS_MOST, 2 + int((seconds or 0.0) / SPAN))
         around = [one for one in self._past if one.index > span.index - back]
         least, most = min(one.least_ready for one in around), max(one.most_ready for one in around)
         if not least or most > STILL * least or not covered or seconds is None:
             return
-        carried = [
-            one.running / max(one.covered.values()) / one.most_ready for one in around if any(one.covered.values())
-        ]
+        known = [one.carried for one in around if one.carried is not None]
         waited = span.held_sum / span.held_count if span.held_count else 0.0
         tokens: float | None = None
         if span.engine_seconds:
@@ -145,7 +154,7 @@ class Serving:
         elif span.tokens:
             tokens = span.tokens / covered / most
         self._told = Evidence(
-            ended_at=Instant((span.index + 1) * SPAN), concurrency=round(sum(carried) / len(carried), 3),
+            ended_at=Instant((span.index + 1) * SPAN), concurrency=round(sum(known) / len(known), 3),
             answers=tuple(map(int, span.answers)), late=tuple(map(int, span.late)),
             seconds=max(0.0, seconds - waited), held=max(one.held for one in around), tokens=tokens, ready=most,
         )  # fmt: skip
