@@ -111,7 +111,8 @@ def test_an_older_event_is_not_judged() -> None:
          "could have taken was 1.50 s, its weights being not on the node. The promise was missed by the phase load."),
         (started(9.0, "impossible", "fetch", least_seconds=8.0, tier="disk"),
          "its weights being on the disk. The promise could not be kept, because of the phase fetch."),
-        (started(0.5, least_seconds=0.4, tier="sleep"), "0.40 s, its weights being in an engine that slept. The promise was kept."),
+        (started(0.5, least_seconds=0.4, tier="sleep"),
+         "0.40 s, its weights being in an engine that slept. The promise was kept."),
     ],
 )  # fmt: skip
 def test_the_sentence_of_an_explanation(start: ColdStartFinished, words: str) -> None:
