@@ -53,7 +53,7 @@ class _Span:
 class _Past(NamedTuple):
     """What is kept of a span that is over. `carried`: requests at a time on a ready replica, None: nothing came."""
 
-    index: int
+    number: int
     carried: float | None
     held: float
     least_ready: int
@@ -142,7 +142,7 @@ class Serving:
         self._past.append(_Past(span.index, carried, span.held, span.least_ready, span.most_ready))
         seconds = span.seconds / span.counted if span.counted else None
         back = min(SPANS_MOST, 2 + int((seconds or 0.0) / SPAN))
-        around = [one for one in self._past if one.index > span.index - back]
+        around = [one for one in self._past if one.number > span.index - back]
         least, most = min(one.least_ready for one in around), max(one.most_ready for one in around)
         if not least or most > STILL * least or not covered or seconds is None:
             return
