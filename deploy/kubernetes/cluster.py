@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -34,7 +34,7 @@ from deploy.kubernetes.replica import PodReplica, PodSource
 from deploy.kubernetes.resources import MODELS
 from deploy.kubernetes.settings import KubernetesSettings
 from deploy.kubernetes.shapes import Shapes
-from deploy.kubernetes.shaping import HOST, PodOrder, WeightsMount, pod_name
+from deploy.kubernetes.shaping import ADAPTERS, HOST, WEIGHTS, PodOrder, WeightsMount, pod_name
 from deploy.kubernetes.stories import Stories
 from deploy.kubernetes.telling import Teller
 from deploy.kubernetes.tools import Tools
@@ -213,36 +213,44 @@ class KubernetesCluster:
             return self._enrolments.source(declared.model, shape.target, replica.name)
         assert shape.pod is not None
         pod, epoch, name = shape.pod, self._epoch(declared.model), pod_name(declared.uid, grant)
+        wanted = {one.name: one.wanted for one in declared.adapters if one.wanted is not None}
         if declared.wanted is not None:
-            replica.bringing = self._bringing(declared.wanted, grant.placement.node, name)
+            wanted = {"": declared.wanted} | wanted
+        if wanted:
+            replica.bringing = self._bringing(wanted, grant.placement.node, name)
         drain = max(1, round(self._view.granted(declared.model).drain_bound))
 
         def order() -> PodOrder:
-            wanted = LaunchRequest(
+            asked = LaunchRequest(
                 model=declared.model, replica=replica.name, host=HOST, port=pod.port, slots=declared.slots,
                 weights=replica.declared.weights, cpu=grant.resources.cpu, gpus=grant.placement.gpus,
-                options=declared.options,
+                options=declared.options, adapters=tuple((one.name, one.path) for one in replica.declared.adapters),
             )  # fmt: skip
             return PodOrder(
                 namespace=self._settings.namespace, model=declared.model, uid=declared.uid, grant=grant, shape=pod,
-                launch=engine_for(declared.engine).launch(wanted), owner=shape.owner, epoch=epoch,
-                drain=drain, weights=self._mount(replica),
+                launch=engine_for(declared.engine).launch(asked), owner=shape.owner, epoch=epoch,
+                drain=drain, weights=self._mounts(replica),
             )  # fmt: skip
 
         return OwnPod(self._tools, name, self._settings.namespace, order)
 
-    def _bringing(self, wanted: Wanted, node: str, pod: str) -> Bringing:
+    def _bringing(self, wanted: Mapping[str, Wanted], node: str, pod: str) -> Bringing:
         """How weights come to a pod's node. Raises ValueError where there are no agents."""
         if not self._settings.weights_claim:
+            address = next(iter(wanted.values())).address
             raise ValueError(
-                f"weights.uri: {wanted.address} goes through the node's cache, and no agents are installed; install "
+                f"weights.uri: {address} goes through the node's cache, and no agents are installed; install "
                 "them (the chart's agent.enabled, relume install --agent), or mount the weights with pod.mounts"
             )
         return Bringing(self._cache, self._clock, node, f"{self._settings.namespace}/{pod}", wanted)
 
-    def _mount(self, replica: PodReplica) -> WeightsMount | None:
-        brought = None if replica.bringing is None else replica.bringing.brought
-        return None if brought is None else WeightsMount(self._settings.weights_claim, brought.folder)
+    def _mounts(self, replica: PodReplica) -> tuple[WeightsMount, ...]:
+        """What of the node's cache a replica's pod sees."""
+        brought = {} if replica.bringing is None else replica.bringing.brought
+        claim = self._settings.weights_claim
+        return tuple(
+            WeightsMount(claim, one.folder, f"{ADAPTERS}/{name}" if name else WEIGHTS) for name, one in brought.items()
+        )
 
     def _epoch(self, model: ModelName) -> int:
         view = self._view.models.get(model)

@@ -7,6 +7,7 @@ the admin port's token, which all parts of one installation share.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,6 +22,8 @@ from deploy.local.declared import Reason
 from deploy.local.keeping import Listen
 from events.clock import Clock
 from events.units import Bytes, Instant, Seconds
+
+logger = logging.getLogger(__name__)
 
 COMPONENT: Final = "app.kubernetes.io/component"
 AGENT: Final = "agent"
@@ -57,6 +60,10 @@ class Brought:
     bytes: Bytes
     tier: str
     least: Seconds | None
+
+    def within(self, mount: str) -> str:
+        """What an engine is given of it, where its folder is mounted."""
+        return f"{mount}/{self.file}" if self.file else mount
 
 
 class NodeCache:
@@ -150,35 +157,43 @@ class NodeCache:
 
 
 class Bringing:
-    """The weights of one replica's pod: brought before it is made, held while it is there."""
+    """The weights of one replica's pod, and its LoRA adapters: brought before it is made, held while it is there.
+
+    `wanted` by name: an empty one for the model's own, an adapter's otherwise.
+    """
 
     PROLONG_EVERY: Final = Seconds(300.0)
     """A twelfth of what a use lasts: it outlasts an agent that is upgraded, and an hour without relume."""
 
-    def __init__(self, cache: NodeCache, clock: Clock, node: str, holder: str, wanted: Wanted) -> None:
+    def __init__(self, cache: NodeCache, clock: Clock, node: str, holder: str, wanted: Mapping[str, Wanted]) -> None:
         self._cache = cache
         self._clock = clock
         self._node = node
-        self._holder = holder
-        self._wanted = wanted
-        self.brought: Brought | None = None
+        self._wanted = {name: (f"{holder}/{name}" if name else holder, one) for name, one in wanted.items()}
+        self.brought: dict[str, Brought] = {}
 
-    async def bring(self, listen: Listen) -> Brought:
-        """Have them there. Raises NotBrought."""
-        self.brought = await self._cache.have(self._node, self._holder, self._wanted, listen)
+    async def bring(self, listen: Listen) -> Mapping[str, Brought]:
+        """Have them there, one after the other. Raises NotBrought."""
+        for name, (holder, wanted) in self._wanted.items():
+            self.brought[name] = await self._cache.have(self._node, holder, wanted, listen)
         return self.brought
 
     async def keep(self) -> None:
         """Prolong until cancelled. An agent that has forgotten the holder is asked for the weights again."""
         while True:
             await self._clock.sleep_until(Instant(self._clock.now() + self.PROLONG_EVERY))
-            if not await self._cache.hold(self._node, self._holder, held=True):
-                try:
-                    async with asyncio.timeout(SILENT_FOR):
-                        await self._cache.have(self._node, self._holder, self._wanted, lambda _: None)
-                except (NotBrought, TimeoutError):
-                    continue  # its engine has open what it needs; the next round asks again
+            for holder, wanted in self._wanted.values():
+                if not await self._cache.hold(self._node, holder, held=True):
+                    await self._have_again(holder, wanted)
+
+    async def _have_again(self, holder: str, wanted: Wanted) -> None:
+        try:
+            async with asyncio.timeout(SILENT_FOR):
+                await self._cache.have(self._node, holder, wanted, lambda _: None)
+        except (NotBrought, TimeoutError) as error:  # its engine has open what it needs; the next round asks again
+            logger.warning("the weights of %s are not held on node %s now: %s", holder, self._node, error)
 
     async def let_go(self) -> None:
         """The pod is gone. An agent that does not answer forgets it by itself."""
-        await self._cache.hold(self._node, self._holder, held=False)
+        for holder, _ in self._wanted.values():
+            await self._cache.hold(self._node, holder, held=False)

@@ -18,7 +18,7 @@ from coldstart.core.cache.transfer import Transferred
 from deploy.kubernetes.judging import PodReason, Trouble
 from deploy.kubernetes.node_cache import Bringing, NotBrought
 from deploy.kubernetes.pod_watch import PodTrouble, PodWatch
-from deploy.kubernetes.shaping import WEIGHTS
+from deploy.kubernetes.shaping import ADAPTERS, WEIGHTS
 from deploy.kubernetes.tools import Tools
 from deploy.kubernetes.views import PodView
 from deploy.local.backoff import Failure
@@ -219,11 +219,17 @@ class PodReplica:
             brought = await bringing.bring(self._fetching)
         except NotBrought as error:
             raise StartFailed(error.reason, str(error)) from error
-        self._weights = StartWeights(
-            bytes=brought.bytes, tier=brought.tier, done=brought.bytes, at=self._tools.clock.now(),
-            least_seconds=brought.least,
-        )  # fmt: skip
-        self.declared = replace(self.declared, weights=f"{WEIGHTS}/{brought.file}" if brought.file else WEIGHTS)
+        own, declared = brought.get(""), self.declared
+        if own is not None:
+            self._weights = StartWeights(
+                bytes=own.bytes, tier=own.tier, done=own.bytes, at=self._tools.clock.now(), least_seconds=own.least
+            )
+            declared = replace(declared, weights=own.within(WEIGHTS))
+        adapters = tuple(
+            replace(one, path=brought[one.name].within(f"{ADAPTERS}/{one.name}")) if one.name in brought else one
+            for one in declared.adapters
+        )
+        self.declared = replace(declared, adapters=adapters)
 
     def _fetching(self, seen: Transferred | None) -> None:
         """Its weights are on their way."""
@@ -273,7 +279,7 @@ class PodReplica:
         wanted = LaunchRequest(
             model=declared.model, replica=self.name, host=host, port=port, slots=declared.slots,
             weights=declared.weights, cpu=self.grant.resources.cpu, gpus=self.grant.placement.gpus,
-            options=declared.options,
+            options=declared.options, adapters=tuple((one.name, one.path) for one in declared.adapters),
         )  # fmt: skip
         return Prepared(wanted, Launch(()), engine.probe(wanted), engine.abilities(wanted))
 

@@ -38,6 +38,8 @@ TERM_GRACE: Final = 30
 """Seconds from SIGTERM to SIGKILL, after the drain (Kubernetes' own default for both together)."""
 WEIGHTS: Final = "/relume/weights"
 """Where a pod finds the weights that its node's agent brought; read-only."""
+ADAPTERS: Final = "/relume/adapters"
+"""Likewise its LoRA adapters, each in a folder of its name."""
 
 Manifest = dict[str, Any]
 
@@ -52,10 +54,11 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class WeightsMount:
-    """A snapshot of the node's cache: `claim` is of the volume that is each node's own folder."""
+    """A snapshot of the node's cache: `claim` is of the volume that is each node's own folder; `path` in the pod."""
 
     claim: str
     folder: str
+    path: str = WEIGHTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +75,7 @@ class PodOrder:
     epoch: int
     drain: int
     """Seconds that its requests have when another hand ends it."""
-    weights: WeightsMount | None = None
+    weights: tuple[WeightsMount, ...] = ()
 
 
 def pod_name(uid: str, grant: ReplicaGrant) -> str:
@@ -171,8 +174,9 @@ def _container(order: PodOrder) -> Manifest:
         {"name": f"mount-{index}", "mountPath": mount.path, "readOnly": mount.read_only}
         for index, mount in enumerate(shape.mounts)
     ]
-    if order.weights is not None:
-        mounts.append({"name": "weights", "mountPath": WEIGHTS, "subPath": order.weights.folder, "readOnly": True})
+    mounts += [
+        {"name": "weights", "mountPath": one.path, "subPath": one.folder, "readOnly": True} for one in order.weights
+    ]
     if mounts:
         made["volumeMounts"] = mounts
     return made
@@ -217,10 +221,9 @@ def _pod_security(shape: PodSpec) -> Manifest:
 
 
 def _cached(order: PodOrder) -> list[Manifest]:
-    """The node's cache; only the snapshot's folder of it is mounted."""
-    if order.weights is None:
-        return []
-    return [{"name": "weights", "persistentVolumeClaim": {"claimName": order.weights.claim, "readOnly": True}}]
+    """The node's cache; only the snapshots' folders of it are mounted."""
+    claims = {one.claim for one in order.weights}
+    return [{"name": "weights", "persistentVolumeClaim": {"claimName": one, "readOnly": True}} for one in claims]
 
 
 def _volume(index: int, mount: MountSpec) -> Manifest:

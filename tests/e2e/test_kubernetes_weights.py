@@ -48,10 +48,12 @@ async def test_a_pod_starts_on_weights_that_its_nodes_agent_brought(plane: Contr
                 origin.rate = None
                 assert (await asking).status == 200
                 (pod,) = [one for one in await here.pods() if "relume.dev/model" in one["metadata"]["labels"]]
-                (mount,) = pod["spec"]["containers"][0]["volumeMounts"]
-                assert mount["readOnly"]
-                assert (cache / mount["subPath"]).is_dir()
-                assert len(list((cache / "holders").iterdir())) == 1
+                mounts = pod["spec"]["containers"][0]["volumeMounts"]
+                assert [one["mountPath"] for one in mounts] == ["/relume/weights", "/relume/adapters/de"]
+                for mount in mounts:
+                    assert mount["readOnly"]
+                    assert (cache / mount["subPath"]).is_dir()
+                assert len(list((cache / "holders").iterdir())) == 2
                 await here.state("Zero")
 
                 async def let_go() -> bool:

@@ -15,9 +15,9 @@ PEERS = "RELUME_CACHE_PEER_TOKEN_FILE"
 
 
 def model(url: str, name: str = "echo", **scaling: object) -> str:
-    """A Model with remote weights, whose engine does not start without them."""
+    """A Model with remote weights and an adapter, whose engine does not start without them."""
     words = "python -P -m runtime.engines.simulated_server --host {host} --port {port} --model {model}"
-    server = f"test -s {{weights}} && exec {words} --max-num-seqs {{slots}}"
+    server = f'test -s {{weights}} && test -s "${{1#*=}}" && exec {words} --max-num-seqs {{slots}}'
     numbers = {
         "minReplicas": 0,
         "maxReplicas": 2,
@@ -28,8 +28,8 @@ def model(url: str, name: str = "echo", **scaling: object) -> str:
     document = {
         "apiVersion": "relume.dev/v1alpha1", "kind": "Model", "metadata": {"name": name},
         "spec": {
-            "engine": {"type": "command", "options": {"command": ["sh", "-c", server]}},
-            "weights": {"uri": url}, "slots": 4, "scaling": numbers,
+            "engine": {"type": "command", "options": {"command": ["sh", "-c", server, "sh", "{adapters}"]}},
+            "weights": {"uri": url, "adapters": [{"name": "de", "uri": url}]}, "slots": 4, "scaling": numbers,
             "resources": {"gpus": 1, "cpu": 0.1, "memory": "64Mi"}, "pod": {"image": "relume.test/relume:1"},
         },
     }  # fmt: skip

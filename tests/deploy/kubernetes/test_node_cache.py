@@ -115,13 +115,26 @@ async def test_a_missing_agent_is_waited_for_and_then_told(
     assert agent.asked == []
 
 
+async def test_adapters_are_brought_and_held_beside_the_weights() -> None:
+    """Each under a holder of its own; a folder of several files is given as it is."""
+    folder = THERE | {"snapshot": "snapshots/b", "file": ""}
+    agent = Agent((200, THERE), (200, folder), (200, {"holder": "h", "until": None}))
+    async with running(agent) as cache:
+        bringing = Bringing(cache, SystemClock(), "n1", "h", {"": WEIGHTS, "de": Wanted("hf://a/lora")})
+        brought = await bringing.bring(lambda _: None)
+        assert brought[""].within("/relume/weights") == "/relume/weights/m.gguf"
+        assert brought["de"].within("/relume/adapters/de") == "/relume/adapters/de"
+        await bringing.let_go()
+    assert [body["holder"] for _, body in agent.asked] == ["h", "h/de", "h", "h/de"]
+
+
 async def test_an_agent_that_has_forgotten_is_asked_for_the_weights_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prolonged again and again; let go in the end."""
     monkeypatch.setattr(Bringing, "PROLONG_EVERY", Seconds(0.02))
     no = {"type": "urn:relume:problem:no-holder", "detail": "holds none"}
     agent = Agent((200, {"holder": "h", "until": "x"}), (404, no), (200, THERE), (200, {"holder": "h", "until": "x"}))
     async with running(agent) as cache:
-        bringing = Bringing(cache, SystemClock(), "n1", "h", WEIGHTS)
+        bringing = Bringing(cache, SystemClock(), "n1", "h", {"": WEIGHTS})
         keeping = asyncio.create_task(bringing.keep())
         async with asyncio.timeout(30):
             while len(agent.asked) < 5:  # noqa: ASYNC110 - it happens in the server

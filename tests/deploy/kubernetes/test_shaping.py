@@ -29,7 +29,7 @@ GRANT = ReplicaGrant(
 
 
 def made(
-    shape: dict[str, Any] | None = None, owner: Owner | None = None, weights: WeightsMount | None = None
+    shape: dict[str, Any] | None = None, owner: Owner | None = None, weights: tuple[WeightsMount, ...] = ()
 ) -> dict[str, Any]:
     """The pod of a declaration's `pod`."""
     order = PodOrder(
@@ -147,8 +147,13 @@ def test_a_grant_comes_back_as_it_was() -> None:
 
 def test_weights_of_the_nodes_cache_bind_the_pod_to_it() -> None:
     """Only the snapshot is mounted, read-only; the place is no preference, whatever the declaration narrows."""
-    spec = made({"nodeSelector": {"pool": "a"}}, weights=WeightsMount("relume-weights", "snapshots/abc"))["spec"]
-    (mount,) = spec["containers"][0]["volumeMounts"]
+    mounts = (
+        WeightsMount("relume-weights", "snapshots/abc"),
+        WeightsMount("relume-weights", "snapshots/def", "/relume/adapters/de"),
+    )
+    spec = made({"nodeSelector": {"pool": "a"}}, weights=mounts)["spec"]
+    mount, adapter = spec["containers"][0]["volumeMounts"]
+    assert (adapter["mountPath"], adapter["subPath"]) == ("/relume/adapters/de", "snapshots/def")
     assert mount == {"name": "weights", "mountPath": "/relume/weights", "subPath": "snapshots/abc", "readOnly": True}
     assert spec["volumes"] == [
         {"name": "weights", "persistentVolumeClaim": {"claimName": "relume-weights", "readOnly": True}}
