@@ -41,7 +41,7 @@ async def test_no_step_is_lost_when_a_model_takes_the_gpu(plane: ControlPlane, t
         assert steps(tmp_path) == list(range(300))
 
         async with here.session.get(
-            f"{here.relume.endpoints['admin']}/v1alpha1/training/tune/logs", params={"member": "0"}
+            f"{here.relume.endpoints['admin']}/v1alpha1/training/tune/logs", params={"member": "tune-0"}
         ) as answer:
             assert answer.status == 200, await answer.text()
 
