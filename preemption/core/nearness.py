@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
 from typing import Final
 
 from events.types.caches import CacheObserved, ModelWarmth
@@ -27,12 +26,14 @@ class Soon:
     tolerance."""
 
     by_node: Mapping[str, float]
+    order: tuple[tuple[float, str], ...]
+    """The same, the earliest first."""
     least: float
     share: float
 
     def limit(self, earliest: float) -> float:
         """Up to here a node is as good as the earliest."""
-        return earliest if earliest == inf else earliest + max(self.least, self.share * earliest)
+        return earliest + max(self.least, self.share * earliest)
 
 
 class Nearness:
@@ -89,7 +90,8 @@ class Nearness:
         }
         locality = self._locality
         least = locality.hurried if hurried else locality.unhurried
-        return Soon(by_node, least, locality.share) if by_node else None
+        order = tuple(sorted((late, node) for node, late in by_node.items()))
+        return Soon(by_node, order, least, locality.share) if by_node else None
 
     def _fresh(self, model: str, revision: int, now: Instant) -> dict[str, ModelWarmth]:
         told = self._by_model.get(model, {})

@@ -11,7 +11,7 @@ the card's order, so the same ledger always gives the same placement.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
@@ -55,7 +55,8 @@ def kinds_of(need: Need) -> tuple[Kind, ...]:
 
 def place(ledger: Ledger, need: Need, terms: Terms = ANYWHERE, soon: Soon | None = None) -> Placement | None:
     """The best place for one replica, or None when it fits nowhere now."""
-    return place_among(ledger.nodes.values(), need, terms, soon)
+    nodes = ledger.nodes.values() if soon is None else _soonest(ledger.nodes, need, terms, soon)
+    return _best_fit(nodes, need, terms)
 
 
 def place_among(
@@ -63,7 +64,11 @@ def place_among(
 ) -> Placement | None:
     """Likewise, on one of these nodes."""
     if soon is not None:
-        nodes = _soonest(nodes, need, terms, soon)
+        nodes = _soonest({node.name: node for node in nodes}, need, terms, soon)
+    return _best_fit(nodes, need, terms)
+
+
+def _best_fit(nodes: Iterable[Node], need: Need, terms: Terms) -> Placement | None:
     best: tuple[tuple[int, int, str], Node] | None = None
     for node in nodes:
         if node.free_cpu < need.cpu_milli or node.free_memory < need.memory_bytes or node.whole_cards < need.gpus:
@@ -74,17 +79,28 @@ def place_among(
     return None if best is None else Placement(node=best[1].name, gpus=_cards_on(best[1], need))
 
 
-def _soonest(nodes: Iterable[Node], need: Need, terms: Terms, soon: Soon) -> list[Node]:
-    """Those on which it fits, and is as early as on the earliest, within the tolerance."""
-    by_node = soon.by_node
-    fits = [
-        (by_node.get(node.name, inf), node)
-        for node in nodes
-        if node.free_cpu >= need.cpu_milli and node.free_memory >= need.memory_bytes and node.whole_cards >= need.gpus
-        and _left(node, need) >= 0 and allows(node, terms)
-    ]  # fmt: skip
-    limit = soon.limit(min((late for late, _ in fits), default=inf))
-    return [node for late, node in fits if late <= limit]
+def _soonest(nodes: Mapping[str, Node], need: Need, terms: Terms, soon: Soon) -> Iterable[Node]:
+    """Those on which it fits and is as early as on the earliest, within the tolerance. Where it fits on none that knows
+    how early that is: all others."""
+    found: list[Node] = []
+    limit = inf
+    for late, name in soon.order:
+        if late > limit:
+            break
+        node = nodes.get(name)
+        if node is None or not _fits(node, need) or not allows(node, terms):
+            continue
+        if not found:
+            limit = soon.limit(late)
+        found.append(node)
+    return found or (node for name, node in nodes.items() if name not in soon.by_node)
+
+
+def _fits(node: Node, need: Need) -> bool:
+    """Whether a replica fits on this node now."""
+    if node.free_cpu < need.cpu_milli or node.free_memory < need.memory_bytes or node.whole_cards < need.gpus:
+        return False
+    return _left(node, need) >= 0
 
 
 def is_free(ledger: Ledger, placement: Placement, need: Need) -> bool:

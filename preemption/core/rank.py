@@ -21,7 +21,7 @@ from events.types.grants import Placement
 from events.units import Instant, Seconds
 from preemption.core.inventory import Holding, Ledger, Need, Node
 from preemption.core.nearness import Nearness, Soon
-from preemption.core.placement import Kind, Lack, is_free, kinds_of, lack, place_among
+from preemption.core.placement import Kind, Lack, is_free, kinds_of, lack, place, place_among
 from preemption.core.seat import Seat
 from preemption.core.terms import ANYWHERE, Terms, allows
 
@@ -126,8 +126,10 @@ class Round:
     def _find(self, seat: Seat, need: Need, nodes: Iterable[Node] | None = None) -> Placement | None:
         """The best place for one replica of this model: anywhere, or on one of these nodes."""
         assert seat.declared is not None
-        among = self.ledger.nodes.values() if nodes is None else nodes
-        return place_among(among, need, seat.declared.terms, self._soon_of(seat))
+        terms, soon = seat.declared.terms, self._soon_of(seat)
+        if nodes is None:
+            return place(self.ledger, need, terms, soon)
+        return place_among(nodes, need, terms, soon)
 
     def _soon_of(self, seat: Seat) -> Soon | None:
         if seat.model not in self._soon:

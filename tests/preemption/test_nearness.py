@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
+from math import inf
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from events.types.caches import CacheObserved, ModelWarmth
 from events.types.replicas import ReplicaState
+from events.units import Instant
+from preemption.core.inventory import Ledger, need_of
+from preemption.core.nearness import Nearness
+from preemption.core.placement import place
+from preemption.core.terms import ANYWHERE
 from preemption.core.view import Locality, Reason
 from tests.support.pool import World, needs, node
 
@@ -170,3 +180,21 @@ def test_with_room_for_one_more_nothing_is_waited_for() -> None:
     world.see("m", *((name, ReplicaState.READY) for name in world.live("m")))
     world.decide()
     assert world.draining("m") == ["m-r1-0"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from((None, 1.0, 1.5, 2.4, 30.0, 33.0, 34.0))), max_size=7))
+def test_the_place_is_the_best_fit_of_the_earliest(drawn: list[tuple[int, float | None]]) -> None:
+    """Whatever nodes there are: as if each were looked at, and those within the tolerance compared by what they have
+    left."""
+    ledger, nearness = Ledger(), Nearness(Locality())
+    for index, (gpus, seconds) in enumerate(drawn):
+        ledger.set_node(node(f"n{index}", gpus=gpus))
+        told = (ModelWarmth(model="m", tier="disk", seconds=seconds),) if seconds is not None else ()
+        nearness.hear(CacheObserved(node=f"n{index}", used_bytes=0, capacity_bytes=1, models=told), Instant(0.0))
+    soon = nearness.soon("m", 1, Instant(1.0), hurried=True)
+    found = place(ledger, need_of(needs(gpus=1)), ANYWHERE, soon)
+    fits = [(inf if seconds is None else seconds, gpus, f"n{i}") for i, (gpus, seconds) in enumerate(drawn) if gpus]
+    earliest = min((late for late, _, _ in fits), default=inf)
+    near = [one for one in fits if one[0] <= earliest + max(1.0, 0.1 * min(earliest, 1e9))]
+    best = min(((gpus, name) for _, gpus, name in near), default=None)
+    assert (None if found is None else found.node) == (None if best is None else best[1])
