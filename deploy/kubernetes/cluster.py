@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from coldstart.cache.wanting import Wanted
 from deploy.api.declaring import Declarations
 from deploy.kubernetes.annotated import AnnotatedObjects
 from deploy.kubernetes.api import KubeApi, connect
@@ -22,19 +21,17 @@ from deploy.kubernetes.declaring import ModelObjects
 from deploy.kubernetes.enrolling import Enrolments
 from deploy.kubernetes.lease import Lease
 from deploy.kubernetes.leftovers import Leftovers
-from deploy.kubernetes.node_cache import Bringing, NodeCache
+from deploy.kubernetes.node_cache import NodeCache
 from deploy.kubernetes.node_states import NodeStates
 from deploy.kubernetes.objects import ModelWriter
-from deploy.kubernetes.own_pod import OwnPod
 from deploy.kubernetes.pod_logs import PodLogs
+from deploy.kubernetes.pod_sources import PodSources
 from deploy.kubernetes.pods import PodStore
 from deploy.kubernetes.reconciler import Hands, Reconciler
 from deploy.kubernetes.reflecting import Reflector
-from deploy.kubernetes.replica import PodReplica, PodSource
 from deploy.kubernetes.resources import MODELS
 from deploy.kubernetes.settings import KubernetesSettings
 from deploy.kubernetes.shapes import Shapes
-from deploy.kubernetes.shaping import ADAPTERS, HOST, WEIGHTS, PodOrder, WeightsMount, pod_name
 from deploy.kubernetes.stories import Stories
 from deploy.kubernetes.telling import Teller
 from deploy.kubernetes.tools import Tools
@@ -60,7 +57,6 @@ from events.types.training import TrainingObserved
 from events.units import Seconds
 from events.writer import EventWriter
 from runtime.adapters.registry import engine_for
-from runtime.ports import LaunchRequest
 
 logger = logging.getLogger(__name__)
 
@@ -188,7 +184,8 @@ class KubernetesCluster:
         self.logs = PodLogs(api, self._pods, settings.namespace)
         self.training_logs = MemberLogs(api, self._pods, settings.namespace)
         self._enrolments = Enrolments(tools, self._declaring, self._spawn)
-        hands = Hands(self._alarms, self._publisher, self._spawn, self._source_for, self._told)
+        sources = PodSources(tools, self._shapes, self._view, self._enrolments, self._cache)
+        hands = Hands(self._alarms, self._publisher, self._spawn, sources.source_for, self._told)
         self._tools = tools
         self._reconciler = Reconciler(tools, self._view, hands)
         self._leftovers = Leftovers(tools, self._reconciler, self._view, self._spawn)
@@ -204,57 +201,6 @@ class KubernetesCluster:
         self._enrolments.complain = self._annotated.complain
         self._objects.release = ModelWriter(lambda: self._api, settings.namespace).release
         self._wired = True
-
-    def _source_for(self, replica: PodReplica) -> PodSource:
-        """Where a replica's pod comes from. Raises ValueError."""
-        declared, grant = replica.declared, replica.grant
-        shape = self._shapes.of(declared.model, declared.uid, grant.revision)
-        if shape.target is not None:
-            return self._enrolments.source(declared.model, shape.target, replica.name)
-        assert shape.pod is not None
-        pod, epoch, name = shape.pod, self._epoch(declared.model), pod_name(declared.uid, grant)
-        wanted = {one.name: one.wanted for one in declared.adapters if one.wanted is not None}
-        if declared.wanted is not None:
-            wanted = {"": declared.wanted} | wanted
-        if wanted:
-            replica.bringing = self._bringing(wanted, grant.placement.node, name)
-        drain = max(1, round(self._view.granted(declared.model).drain_bound))
-
-        def order() -> PodOrder:
-            asked = LaunchRequest(
-                model=declared.model, replica=replica.name, host=HOST, port=pod.port, slots=declared.slots,
-                weights=replica.declared.weights, cpu=grant.resources.cpu, gpus=grant.placement.gpus,
-                options=declared.options, adapters=tuple((one.name, one.path) for one in replica.declared.adapters),
-            )  # fmt: skip
-            return PodOrder(
-                namespace=self._settings.namespace, model=declared.model, uid=declared.uid, grant=grant, shape=pod,
-                launch=engine_for(declared.engine).launch(asked), owner=shape.owner, epoch=epoch,
-                drain=drain, weights=self._mounts(replica),
-            )  # fmt: skip
-
-        return OwnPod(self._tools, name, self._settings.namespace, order)
-
-    def _bringing(self, wanted: Mapping[str, Wanted], node: str, pod: str) -> Bringing:
-        """How weights come to a pod's node. Raises ValueError where there are no agents."""
-        if not self._settings.weights_claim:
-            address = next(iter(wanted.values())).address
-            raise ValueError(
-                f"weights.uri: {address} goes through the node's cache, and no agents are installed; install "
-                "them (the chart's agent.enabled, relume install --agent), or mount the weights with pod.mounts"
-            )
-        return Bringing(self._cache, self._clock, node, f"{self._settings.namespace}/{pod}", wanted)
-
-    def _mounts(self, replica: PodReplica) -> tuple[WeightsMount, ...]:
-        """What of the node's cache a replica's pod sees."""
-        brought = {} if replica.bringing is None else replica.bringing.brought
-        claim = self._settings.weights_claim
-        return tuple(
-            WeightsMount(claim, one.folder, f"{ADAPTERS}/{name}" if name else WEIGHTS) for name, one in brought.items()
-        )
-
-    def _epoch(self, model: ModelName) -> int:
-        view = self._view.models.get(model)
-        return 0 if view is None or view.grant is None else view.grant.epoch or 0
 
     async def stop(self) -> None:
         """Order nothing more, and let the Lease go. The pods go on: the next relume takes them over.
