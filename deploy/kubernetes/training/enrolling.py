@@ -41,18 +41,18 @@ PARTS: Final = ("priority", "preemption", "checkpoint", "maxFailures")
 """Of a TrainingJob's spec, what the annotation may say."""
 PORT: Final = "relume"
 """The name of the container's port at which its SDK takes notices."""
+JUDGED_MOST: Final = 64
+"""Objects that are gone of which is still known whether they were enrolled."""
 LOOK_AGAIN: Final = Seconds(60.0)
 """Between two looks whether a kind that was not served, or not allowed, is now."""
 
 
 class Enrolled:
-    """All enrolled objects. `changed` hears the key of one that changed; `target` is what a declaration names."""
+    """All enrolled objects. `changed` hears the key of one that changed."""
 
-    def __init__(
-        self, tools: PodTools, changed: Callable[[str], None], target: Callable[[str, str], Target | None]
-    ) -> None:
+    def __init__(self, tools: PodTools, changed: Callable[[str], None]) -> None:
         self._tools = tools
-        self._target = target
+        self._judged: dict[str, tuple[str, bool]] = {}
         self.synced = asyncio.Event()
         """Set once those kinds that are served have been listed."""
         chosen = {"labelSelector": f"{LABEL}=true"}
@@ -111,17 +111,34 @@ class Enrolled:
         """Those that are enrolled and not refused."""
         for kind, reflector in self._followed.items():
             for found in list(reflector.objects.values()):
-                try:
-                    if wanted_of(kind, found) is not None:
-                        yield EnrolledJob(self._tools, kind, reflector, str(found["metadata"]["name"]))
-                except Refused:
-                    continue
+                if self._takes(kind, found):
+                    yield EnrolledJob(self._tools, kind, reflector, str(found["metadata"]["name"]))
 
     def has(self, pod: PodView) -> EnrolledJob | None:
         """The enrolled object whose pod it is; None: of none."""
         if pod.namespace != self._tools.namespace:
             return None
-        return next((job for job in self.all() if job.owns(pod)), None)
+        for kind, reflector in self._followed.items():
+            name = pod.labels.get(kind.pod_label, "")
+            found = reflector.objects.get(f"{pod.namespace}/{name}") if name else None
+            if found is not None and self._takes(kind, found):
+                return EnrolledJob(self._tools, kind, reflector, name)
+        return None
+
+    def _takes(self, kind: JobKind, found: Json) -> bool:
+        """Whether an object is enrolled and not refused; looked at once for each version of it."""
+        metadata = found["metadata"]
+        key, version = str(metadata["uid"]), str(metadata.get("resourceVersion", ""))
+        known = self._judged.get(key)
+        if known is None or known[0] != version:
+            try:
+                taken = wanted_of(kind, found) is not None
+            except Refused:
+                taken = False
+            if len(self._judged) > 2 * self.count + JUDGED_MOST:
+                self._judged.clear()  # those that are gone
+            known = self._judged[key] = version, taken
+        return known[1]
 
 
 class EnrolledJob:

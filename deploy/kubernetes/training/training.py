@@ -107,7 +107,7 @@ class KubernetesTraining:
         self._jobs = Jobs(hands, self._view, self._alarms, self._publisher, spawn)
         path = TRAINING_JOBS.path(self._settings.namespace)
         self._reflector = Reflector(tools.api, path, lambda key, _: self._object_changed(key))
-        self._enrolled = Enrolled(self._tools, self._object_changed, self._looks.target)
+        self._enrolled = Enrolled(self._tools, self._object_changed)
         self.objects.sources += [
             Source(TRAINING_JOBS, self._reflector, of_training_job), *self._enrolled.sources
         ]  # fmt: skip
