@@ -67,7 +67,7 @@ async def run(effort: Effort) -> list[Figure]:
         return [Figure("models on Kubernetes", why="the control plane is not built; make kubernetes")]
     models, wakes = effort.size(1_000, 5), effort.size(50, 2)
     with load.scratch() as scratch:
-        plane = ControlPlane(Path(scratch) / "plane")
+        plane = ControlPlane(Path(scratch) / "plane", node_grace=600)
         plane.start()
         try:
             found = await _measure(plane, Path(scratch), Sizes(models, wakes, effort.size(60, 3)))

@@ -35,10 +35,11 @@ ISSUER: Final = "https://kubernetes.default.svc"
 
 
 class ControlPlane:
-    """The four programs, with their data under `folder`."""
+    """The four programs, with their data under `folder`. `node_grace`: seconds of silence after which a node is lost."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, node_grace: int = 10) -> None:
         self.folder = folder
+        self._node_grace = node_grace
         folder.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
         self._etcd, self._etcd_peer, self._controllers, self._scheduler = (free_port() for _ in range(4))
@@ -183,7 +184,7 @@ class ControlPlane:
             f"--root-ca-file={papers.authority}", "--leader-elect=false", "--use-service-account-credentials=true",
             "--bind-address=127.0.0.1", f"--secure-port={self._controllers}",
             f"--cert-dir={self.folder / 'controllers'}", "--kube-api-qps=1000", "--kube-api-burst=2000",
-            "--node-monitor-period=1s", "--node-monitor-grace-period=10s", "--profiling=false",
+            "--node-monitor-period=1s", f"--node-monitor-grace-period={self._node_grace}s", "--profiling=false",
         ]  # fmt: skip
 
     def _scheduler_flags(self) -> list[str]:
