@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from deploy.kubernetes.resources import DEPLOYMENTS, MODELS
+from deploy.kubernetes.resources import DEPLOYMENTS, MODELS, NODES
+from tests.support.kube_kubelet import FakeNode
 from tests.support.kube_plane import ControlPlane
 from tests.support.kube_stories import burst, enrol
-from tests.support.kube_world import pod_model, world
+from tests.support.kube_world import GPU_NODE, pod_model, world
 
 pytestmark = [pytest.mark.slow, pytest.mark.kubernetes, pytest.mark.needs("kubernetes")]
 
@@ -76,3 +78,29 @@ async def test_an_enrolled_deployment_is_scaled_and_not_owned(plane: ControlPlan
         await here.until("nobody looks after it any more", forgotten)
         found = await here.api.get(path)
         assert (found["spec"]["replicas"], found["spec"]["template"]) == (1, before)
+
+
+async def test_a_model_goes_to_nodes_that_it_may_have(plane: ControlPlane, tmp_path: Path) -> None:
+    """What no node may have is told by the taint and the node before there is any pod; once the declaration tolerates
+    it, the pod is on the node with the label, though another had room."""
+    spot, other = f"aa-1-spot-{os.getpid()}", f"aa-2-other-{os.getpid()}"
+    nodes = [FakeNode(name, extended=GPU_NODE, labels={"pool": pool}) for name, pool in ((spot, "a"), (other, "b"))]
+    narrowed = "pod: {image: relume.test/relume:1, nodeSelector: {pool: a}"
+    async with world(plane, tmp_path, nodes) as here:
+        taints = [{"key": "spot", "value": "yes", "effect": "NoSchedule"}]
+        await here.api.merge(NODES.path("", spot), {"spec": {"taints": taints}})
+        await here.relume.start()
+        text = pod_model(minReplicas=1).replace("pod: {image: relume.test/relume:1", narrowed)
+        await here.apply(text)
+
+        async def told() -> bool:
+            message = str((await here.status()).get("message"))
+            return f"{spot} comes nearest: its taint spot=yes:NoSchedule is not tolerated" in message
+
+        await here.until("the taint is told", told)
+        assert await here.pods() == []
+        await here.apply(text.replace("{pool: a}", "{pool: a}, tolerations: [{key: spot, operator: Exists}]"))
+        await here.state("Ready")
+        (pod,) = await here.pods()
+        assert pod["spec"]["nodeName"] == spot
+        assert "requiredDuringSchedulingIgnoredDuringExecution" in pod["spec"]["affinity"]["nodeAffinity"]
