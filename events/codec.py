@@ -105,6 +105,16 @@ class Attributes(BaseModel):
     """W3C trace context."""
 
 
+_BINARY: Final = ("ce_specversion", "ce_type")
+"""Headers of which one at least is there in binary mode, in lower case."""
+
+_HEADER_OF: Final = {
+    name: "content-type" if name == "datacontenttype" else f"ce_{name}" for name in Attributes.model_fields
+}
+_CONTENT_TYPE: Final = ("content-type", _DATA_TYPE.encode())
+_ATTRIBUTE_OF: Final = {header: name for name, header in _HEADER_OF.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class BinaryEvent:
     """A CloudEvent in binary content mode: Kafka's record headers, key and value."""
@@ -116,7 +126,10 @@ class BinaryEvent:
     @property
     def size(self) -> int:
         """Bytes of headers and data."""
-        return len(self.data) + sum(len(name) + len(value) for name, value in self.headers)
+        size = len(self.data)
+        for name, value in self.headers:
+            size += len(name) + len(value)
+        return size
 
 
 def encode_structured(envelope: AnyEnvelope, limit: int = MAX_EVENT_BYTES) -> bytes:
@@ -137,9 +150,10 @@ def to_binary(envelope: AnyEnvelope, limit: int = MAX_EVENT_BYTES) -> BinaryEven
     data = encode_data(envelope.data)
     try:
         attributes = _attributes(envelope)
-        content_type = attributes.pop("datacontenttype").encode()
-        headers = tuple((f"ce_{name}", text.encode()) for name, text in attributes.items())
-        event = BinaryEvent((*headers, ("content-type", content_type)), envelope.key.encode(), data)
+        del attributes["datacontenttype"]
+        headers = [(_HEADER_OF[name], text.encode()) for name, text in attributes.items()]
+        headers.append(_CONTENT_TYPE)
+        event = BinaryEvent(tuple(headers), envelope.key.encode(), data)
     except SERIALIZERS_RAISE as error:
         raise refused(envelope.id, error) from error
     _check_size(event.size, limit)
@@ -206,26 +220,32 @@ def from_binary(event: BinaryEvent, received_at: Instant | None = None, limit: i
 
 def decode(event: BinaryEvent, received_at: Instant | None = None, limit: int = MAX_EVENT_BYTES) -> Decoding:
     """Read a record in whichever mode its headers say; without headers it is structured JSON."""
-    names = {name.lower() for name, _ in event.headers}
-    if "ce_specversion" in names or "ce_type" in names:
-        return from_binary(event, received_at, limit)
+    for name, _ in event.headers:
+        if name in _BINARY or name.lower() in _BINARY:
+            return from_binary(event, received_at, limit)
     return decode_structured(event.data, received_at, limit)
 
 
 def _read_headers(headers: Iterable[tuple[str, bytes]]) -> Json | Rejected:
     attributes: Json = {}
     for raw_name, value in headers:
-        name = raw_name.lower()
-        attribute = "datacontenttype" if name == "content-type" else name.removeprefix("ce_")
-        if attribute == name:
+        attribute = _ATTRIBUTE_OF.get(raw_name) or _attribute(raw_name.lower())
+        if not attribute:
             continue
         if attribute in attributes:
-            return Rejected(f"{name}: must be given once, got another {shown(value)}")
+            return Rejected(f"{raw_name.lower()}: must be given once, got another {shown(value)}")
         try:
             attributes[attribute] = value.decode()
         except UnicodeDecodeError:
-            return Rejected(f"{name}: must be UTF-8, got {shown(value)}")
+            return Rejected(f"{raw_name.lower()}: must be UTF-8, got {shown(value)}")
     return attributes
+
+
+def _attribute(name: str) -> str:
+    """The attribute that a header tells; empty for a header that is not CloudEvents'."""
+    if name == "content-type":
+        return "datacontenttype"
+    return name.removeprefix("ce_") if name.startswith("ce_") else ""
 
 
 def _json(raw: bytes) -> object:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import Final
+
 _MASK = 0xFFFFFFFF
 _M = 0x5BD1E995  # murmur2's multiplier (Austin Appleby, public domain)
 _SEED = 0x9747B28C  # the seed that Kafka's Utils.murmur2 uses
@@ -26,6 +29,11 @@ def murmur2(data: bytes) -> int:
     return h - (1 << 32) if h & 0x80000000 else h
 
 
+KNOWN: Final = 16_384
+"""Keys whose partition is remembered: the hash costs 4 us, and a log has far more events than keys."""
+
+
+@lru_cache(maxsize=KNOWN)
 def partition_of(key: str, partitions: int) -> int:
     """The partition of `key`, 0 ≤ n < `partitions`: the hash without its sign bit, modulo; of ``ownership/N``, N."""
     if partitions == 1:

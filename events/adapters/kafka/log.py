@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 
 from kafka import KafkaAdminClient
 
@@ -72,6 +72,9 @@ class KafkaLogStats(LogStats):
     """Producers thrown away because a delivery failed."""
     tending: int = 0
     """1 once this process takes part in tending the topics, else 0."""
+
+
+_COMMON = tuple(field.name for field in fields(LogStats))
 
 
 class KafkaEventLog(OpenedLog):
@@ -184,7 +187,8 @@ class KafkaEventLog(OpenedLog):
         """Counts since the log was opened."""
         depth = 0 if self._producer is None else self._producer.depth()
         tending = self._tender
-        counts = asdict(self._counters.stats(depth))
+        common = self._counters.stats(depth)
+        counts: dict[str, int] = {name: getattr(common, name) for name in _COMMON}
         counts["duplicates"] = 0 if self._appends is None else self._appends.duplicates
         if tending is None:
             return KafkaLogStats(**counts, repeated=self._repeated, producers_remade=self._remade)

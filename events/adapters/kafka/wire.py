@@ -95,7 +95,7 @@ def find(raw: RawRecord, partitions: int) -> Finding:
     """What a record says, and whether it stands where it belongs."""
     if raw.value is None:
         return Ignored("a tombstone")
-    headers = tuple((name, value or b"") for name, value in raw.headers)
+    headers = tuple([(name, value or b"") for name, value in raw.headers])
     event = BinaryEvent(headers, raw.key or b"", raw.value)
     found = judge(raw.topic, event, appended_at(raw))
     if isinstance(found, Ignored | Rejected):
