@@ -14,6 +14,7 @@ from deploy.api.changing import Boards
 from deploy.api.declaring import refused
 from deploy.api.gpus_facts import Facts, facts_of
 from deploy.api.gpushapes import GpuCard, GpuHolder, GpuInventory, GpuMoves, GpuNode, PlannedModels
+from deploy.api.weights import Caches
 from deploy.spec.load import load_bytes
 from events.clock import Clock
 from events.types.replicas import Card, CardsObserved
@@ -31,8 +32,9 @@ class Gpus:
     """The operations about GPUs. What they need of numpy is imported when they are first asked: it takes a fifth of a
     second and 20 MB that a relume without such questions keeps."""
 
-    def __init__(self, boards: Boards, clock: Clock) -> None:
+    def __init__(self, boards: Boards, caches: Caches, clock: Clock) -> None:
         self._boards = boards
+        self._caches = caches
         self._clock = clock
 
     async def gpus(self, request: web.Request) -> GpuInventory:
@@ -69,7 +71,7 @@ class Gpus:
         return await asyncio.to_thread(work)
 
     def _facts(self) -> Facts:
-        return facts_of(self._boards, self._clock.now())
+        return facts_of(self._boards, self._caches.all(), self._clock.now())
 
 
 def _inventory(facts: Facts) -> GpuInventory:

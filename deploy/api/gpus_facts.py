@@ -6,10 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pydantic import JsonValue
+
 from deploy.api.changing import Boards
 from deploy.api.reclaim_status import OF_JOB
 from deploy.api.training_board import TrainingBoard
+from events.types.caches import CacheObserved, ModelWarmth
 from events.types.grants import GrantDecided, Placement
+from events.types.models import ModelDeclared
 from events.types.pools import CardMarked
 from events.types.replicas import CardsObserved, ReplicaState
 from events.types.shared import Resources
@@ -28,7 +32,8 @@ Held = tuple[str, str, Placement, Resources]
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What stands on the boards now. `short`: what models lack, by model; `starts`: how long a start of each model
-    took; `ready`: replicas that serve and are meant to go on."""
+    took; `ready`: replicas that serve and are meant to go on; `warmth`: what nodes tell of the weights of the
+    revisions that are declared, by model and node; `weights`: as each model declares them."""
 
     now: Instant
     nodes: Sequence[CardsObserved]
@@ -37,6 +42,8 @@ class Facts:
     priorities: Mapping[str, int]
     starts: Mapping[str, float]
     ready: frozenset[str]
+    warmth: Mapping[str, Mapping[str, ModelWarmth]]
+    weights: Mapping[str, JsonValue]
     cordoned: Mapping[tuple[str, str], CardMarked]
     policy: PoolPolicy
     training: TrainingBoard
@@ -54,19 +61,20 @@ class Facts:
         return victims_of(self.training, pool, self.policy, self.now)
 
 
-def facts_of(boards: Boards, now: Instant) -> Facts:
+def facts_of(boards: Boards, caches: Sequence[CacheObserved], now: Instant) -> Facts:
     """As it is now."""
     models, training, pools = boards.models, boards.training, boards.pools
     grants = models.grants()
     entries = {name: models.entry(name) for name in models.names()}
+    declared = {name: one.declared for name, one in entries.items() if one and one.declared is not None}
     starts = {name: one.start_seconds for name, one in entries.items() if one and one.start_seconds is not None}
     return Facts(
         now=now, nodes=list(models.nodes()), held=[*_replicas(grants), *_members(training)],
         short={name: grant.shortage.resources for name, grant in grants.items() if grant.shortage is not None},
-        priorities={name: _priority(entry.declared.spec) for name, entry in entries.items()
-                    if entry is not None and entry.declared is not None},
-        starts=starts, ready=_ready(boards, grants), cordoned=pools.cordoned(), policy=pools.policy,
-        training=training.copy(),
+        priorities={name: _priority(one.spec) for name, one in declared.items()},
+        starts=starts, ready=_ready(boards, grants), warmth=_warmth(caches, declared),
+        weights={name: one.spec.get("weights") for name, one in declared.items()},
+        cordoned=pools.cordoned(), policy=pools.policy, training=training.copy(),
     )  # fmt: skip
 
 
@@ -97,6 +105,17 @@ def _ready(boards: Boards, grants: Mapping[str, GrantDecided]) -> frozenset[str]
     draining = {replica.replica for grant in grants.values() for replica in grant.replicas if replica.drain}
     ready = {replica.replica for _, replica in boards.models.replicas() if replica.state is ReplicaState.READY}
     return frozenset(ready - draining)
+
+
+def _warmth(
+    caches: Sequence[CacheObserved], declared: Mapping[str, ModelDeclared]
+) -> dict[str, dict[str, ModelWarmth]]:
+    warmth: dict[str, dict[str, ModelWarmth]] = {}
+    for seen in caches:
+        for one in seen.models:
+            if one.model in declared and declared[one.model].revision == one.revision:
+                warmth.setdefault(one.model, {})[seen.node] = one
+    return warmth
 
 
 def _priority(spec: Mapping[str, object]) -> int:

@@ -3,11 +3,21 @@ numpy."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from deploy.api.gpus_facts import Facts
-from deploy.api.gpushapes import PlannedJob, PlannedModel, PlannedModels, PlannedPlace, PlannedVerdict, PlannedVictim
+from deploy.api.gpushapes import (
+    PlannedJob,
+    PlannedModel,
+    PlannedModels,
+    PlannedNode,
+    PlannedPlace,
+    PlannedVerdict,
+    PlannedVictim,
+)
+from deploy.spec.declare import written_spec
 from deploy.spec.kinds import Document
 from deploy.spec.model import Model
 from deploy.spec.pool import GpuPool
@@ -16,6 +26,9 @@ from preemption.core.gpus.shapes import Spot
 from preemption.core.reclaim.asking import Asked, AskedGang, Questions, Short
 from preemption.core.reclaim.prechecking import Pool
 from preemption.core.reclaim.values import ReclaimPlan
+
+NODES_SHOWN: Final = 16
+"""Nodes that are told of each model: the soonest."""
 
 
 def planned(facts: Facts, documents: Sequence[Document], replicas: int, led: str) -> PlannedModels:
@@ -29,22 +42,41 @@ def planned(facts: Facts, documents: Sequence[Document], replicas: int, led: str
     models, jobs = [], []
     for order, document in enumerate(documents):
         if isinstance(document, Model):
-            models.append(_model(questions, document, replicas, order))
+            models.append(_model(questions, (facts, document, replicas), order))
         elif isinstance(document, TrainingJob):
             jobs.append(_job(questions, document, order))
     return PlannedModels(items=models, jobs=jobs)
 
 
-def _model(questions: Questions, model: Model, replicas: int, order: int) -> PlannedModel:
+def _model(questions: Questions, asked: tuple[Facts, Model, int], order: int) -> PlannedModel:
+    facts, model, replicas = asked
     policy = model.resolve()
+    rooms = questions.rooms(policy.resources)
     answered = questions.ask(Asked(str(policy.model), policy.resources, replicas, policy.priority))
     plan = answered.plan
     return PlannedModel(
         model=str(policy.model), order=order, replicas=replicas, outcome=str(plan.outcome),
-        places=_places(questions.pool, plan.spots), room=answered.room, max_replicas=policy.scaling.max_replicas,
+        places=_places(questions.pool, plan.spots), room=answered.room, nodes=_nodes(facts, model, rooms),
+        max_replicas=policy.scaling.max_replicas,
         fragmentation_before=round(answered.before, 4), fragmentation_after=_rounded(answered.after),
         victims=_victims(plan), verdicts=_verdicts(plan), message=answered.lacks,
     )  # fmt: skip
+
+
+def _nodes(facts: Facts, model: Model, rooms: Mapping[str, int]) -> list[PlannedNode]:
+    """Where a replica would have room, and how soon it would answer there, as `relume.caches` has it."""
+    name = model.metadata.name
+    same = written_spec(model).get("weights") == facts.weights.get(name)
+    warmth = facts.warmth.get(name, {}) if same else {}
+    nodes = [
+        PlannedNode(
+            node=node, room=room, tier=None if node not in warmth else warmth[node].tier,
+            seconds=None if node not in warmth else warmth[node].seconds,
+        )
+        for node, room in rooms.items()
+    ]  # fmt: skip
+    nodes.sort(key=lambda one: (one.seconds is None, one.seconds or 0.0, -one.room, one.node))
+    return nodes[:NODES_SHOWN]
 
 
 def _job(questions: Questions, job: TrainingJob, order: int) -> PlannedJob:

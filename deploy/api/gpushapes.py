@@ -66,6 +66,18 @@ class PlannedPlace(Shape):
     gpus: list[str]
 
 
+class PlannedNode(Shape):
+    """A node on which a replica would have room."""
+
+    node: str
+    room: int
+    """How many such replicas fit."""
+    tier: str | None
+    """Where the weights are, as its agent tells: memory, disk, remote; null: it does not, or they are other weights."""
+    seconds: float | None
+    """From the start to the first token there; null when unknown."""
+
+
 class PlannedVictim(Shape):
     """Who would have to yield, and what that costs in A100-seconds of work."""
 
@@ -95,6 +107,8 @@ class PlannedModel(Shape):
     places: list[PlannedPlace]
     room: int
     """How many such replicas fit now, if nothing else comes."""
+    nodes: list[PlannedNode]
+    """The nodes that have room now, the soonest first; at most 16."""
     max_replicas: int
     fragmentation_before: float
     fragmentation_after: float | None

@@ -10,7 +10,7 @@ from typing import Final
 from events.log import EventLog, Query, Record
 from events.names import Topic, reclaim_key
 from events.types.reclaims import ReclaimChanged
-from events.units import Instant
+from events.units import Instant, format_instant, parse_instant
 
 MOST_READ: Final = 20_000
 """Reclaims that one reading remembers: the newest. (Chosen: some tens of megabytes, for as long as it is asked.)"""
@@ -31,22 +31,28 @@ class Page:
 async def read_page(
     log: EventLog, span: tuple[Instant, Instant | None], limit: int, wanted: Callable[[ReclaimChanged], bool]
 ) -> Page:
-    """The newest `limit` of those whose newest state was recorded within `span` (from, and up to but not including)."""
+    """The newest `limit` of those whose newest state was recorded within `span` (from, and up to but not including);
+    some more where several were recorded at one time."""
     since, until = span
+    end = None if until is None else _stamp(until)
     newest: dict[str, Record] = {}
-    dropped = False
+    dropped = -1
     async for record, reclaim in _reclaims(log, Query(Topic.RECLAIMS, from_time=since)):
         newest.pop(reclaim.id, None)
-        if until is None or record.appended_at < until:  # else it belongs to a later page
+        if end is None or _stamp(record.appended_at) < end:  # else it belongs to a later page
             newest[reclaim.id] = record
             if len(newest) > MOST_READ:
-                del newest[next(iter(newest))]
-                dropped = True
+                dropped = max(dropped, _stamp(newest.pop(next(iter(newest))).appended_at))
     found = sorted(newest.values(), key=lambda record: (record.appended_at, record.position.offset))
-    told = [(record.appended_at, record.envelope.data) for record in found]
-    fits = [(at, data) for at, data in told if isinstance(data, ReclaimChanged) and wanted(data)]
-    page = fits[-limit:]
-    more = dropped or len(fits) > len(page)
+    fits = [
+        (record.appended_at, data)
+        for record in found
+        if _stamp(record.appended_at) > dropped and isinstance(data := record.envelope.data, ReclaimChanged)
+        and wanted(data)
+    ]  # fmt: skip
+    first = _stamp(fits[-limit:][0][0]) if fits else 0  # what was recorded at one time is on one page
+    page = [(at, data) for at, data in fits if _stamp(at) >= first]
+    more = dropped >= 0 or len(fits) > len(page)
     return Page(tuple(data for _, data in page), page[0][0] if more and page else None)
 
 
@@ -57,6 +63,11 @@ async def find(log: EventLog, name: str) -> ReclaimChanged | None:
         if record.envelope.key == key:
             found = reclaim
     return found
+
+
+def _stamp(at: Instant) -> int:
+    """Microseconds, as an instant has them once it was written and read."""
+    return round(1e6 * parse_instant(format_instant(at)))
 
 
 async def _reclaims(log: EventLog, query: Query) -> AsyncIterator[tuple[Record, ReclaimChanged]]:

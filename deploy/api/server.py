@@ -163,7 +163,7 @@ class AdminServer:
         groups = (
             Models(self.board, self._declarer(), parts.traffic, parts.clock),
             Replicas(self.board),
-            Gpus(self._boards, parts.clock),
+            Gpus(self._boards, self._caches, parts.clock),
             Decisions(parts.log, self.board, parts.explainer, parts.clock),
             Events(parts.log, parts.clock, self._streams),
             Weights(self._caches, parts.weights, self.board),

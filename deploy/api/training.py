@@ -113,7 +113,8 @@ class Reclaims:
             pieces.append(_json(reclaim_item(one)))
             if count % BREATH == 0:
                 await asyncio.sleep(0)
-        return _list(pieces, goodput_of(await self._board.goodput(self._clock.now())), page.before)
+        before = b"null" if page.before is None else f'"{format_instant(page.before)}"'.encode()
+        return _list(pieces, goodput_of(await self._board.goodput(self._clock.now())), b',"before":' + before)
 
     async def get_reclaim(self, request: web.Request) -> ReclaimItem:
         """One, by its id."""
@@ -138,7 +139,7 @@ def _json(item: Shape) -> bytes:
     return item.model_dump_json(by_alias=True).encode()
 
 
-def _list(pieces: Sequence[bytes], goodput: Goodput, before: Instant | None = None) -> web.Response:
+def _list(pieces: Sequence[bytes], goodput: Goodput, more: bytes = b"") -> web.Response:
     body = b'{"items":[' + b",".join(pieces) + b'],"goodput":' + _json(goodput)
-    body += b"}" if before is None else b',"before":"' + format_instant(before).encode() + b'"}'
+    body += more + b"}"
     return web.Response(body=body, content_type="application/json")

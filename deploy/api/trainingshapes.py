@@ -239,8 +239,8 @@ class ReclaimList(Shape):
     items: list[ReclaimItem]
     goodput: Goodput
     """Of all training jobs that are listed, together: reclaims are a part of what it lacks."""
-    before: str | None = None
-    """There are older ones since the time that was asked for: ask again with this as `until`. Absent: there are not."""
+    before: str | None
+    """There are older ones since the time that was asked for: ask again with this as `until`. Null: there are not."""
 
 
 class ReclaimExplanation(Shape):

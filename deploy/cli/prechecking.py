@@ -58,8 +58,16 @@ def _in_words(item: Mapping[str, Any]) -> str:
     if item["message"]:
         lines.append(f"  {item['message']}")
     lines += [f"  on {_place(place)}" for place in item["places"]]
+    lines += [_soon(node) for node in item["nodes"] if node["tier"] is not None]
     lines.append(f"  room for {item['room']} in all; maxReplicas is {item['maxReplicas']}")
     return "\n".join([*lines, *_effects(item)])
+
+
+def _soon(node: Mapping[str, Any]) -> str:
+    """How soon it would answer on a node that has room, and why."""
+    tiers = {"memory": "its weights are in memory", "disk": "its weights are on the disk", "remote": "they are fetched"}
+    first = "first token at an unknown time" if node["seconds"] is None else f"first token in {node['seconds']:.1f} s"
+    return f"  {node['node']} has room for {node['room']}: {first}; {tiers.get(node['tier'], node['tier'])}"
 
 
 def _job_in_words(item: Mapping[str, Any]) -> str:

@@ -112,6 +112,11 @@ class Questions:
         self._training = pool.by_training()
         self._partial = pool.partial()
 
+    def rooms(self, resources: Resources) -> dict[str, int]:
+        """How many of these fit on each node now, by node; nodes without room are left out."""
+        room = self._scene.space.room(task_of(resources))
+        return {node.name: int(fits) for node, fits in zip(self.pool.space.nodes, room, strict=True) if fits > 0}
+
     def ask(self, asked: Asked) -> Answered:
         """What would become of replicas of a model; they count as placed in what is asked after it."""
         task, scene = task_of(asked.resources), replace(self._scene, mix=self.pool.mix_with(asked.resources))

@@ -42,6 +42,19 @@ async def test_pages_lead_through_all_of_them() -> None:
     assert pages == [["r6", "r9", "r2"], ["r3", "r4", "r5"], ["r0", "r1"]]
 
 
+async def test_what_was_recorded_at_one_time_is_on_one_page() -> None:
+    """A boundary between two of one instant would lose one of them."""
+    clock = SimulatedClock()
+    log, writer, began = MemoryEventLog(clock), EventWriter("relume/test", clock), clock.now()
+    for names in (("a", "b"), ("c", "d", "e"), ("f",)):
+        await log.append([writer.envelope(resumed(name)) for name in names])
+        await clock.advance(1 / 3)
+    page = await read_page(log, (began, None), 2, everyone)
+    assert [one.id for one in page.items] == ["c", "d", "e", "f"]
+    page = await read_page(log, (began, page.before), 2, everyone)
+    assert ([one.id for one in page.items], page.before) == (["a", "b"], None)
+
+
 async def test_a_span_and_a_choice() -> None:
     """From a time on, up to another, of one job only; what went on after that belongs to a later page."""
     log, began = await told(resumed("a"), reclaim("saving", "b"), resumed("c", job_uid="x"), resumed("b"))
@@ -74,10 +87,11 @@ async def test_one_is_found_by_its_id() -> None:
 async def test_the_admin_port_reads_them_back(admin: Admin) -> None:
     """Those that the board has let go are listed since a time, explained by id, and led to page by page."""
     admin.server.training._most_ended = 2
-    await admin.say(*(resumed(f"r{index}") for index in range(5)))
+    for index in range(5):
+        await admin.say(resumed(f"r{index}"))
     _, now = await admin.get("/v1alpha1/reclaims")
     assert len(now["items"]) == 2  # type: ignore[arg-type]  # what the test's client gives
-    assert "before" not in now
+    assert now["before"] is None
     status, page = await admin.get("/v1alpha1/reclaims?since=2020-01-01T00:00:00Z&limit=4")
     assert (status, len(page["items"])) == (200, 4)  # type: ignore[arg-type]  # as above
     assert (await admin.get("/v1alpha1/reclaims/r0/explain"))[0] == 200

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from deploy.cli.gpus import picture
+from events.types.caches import CacheObserved, ModelWarmth
 from events.types.grants import GrantDecided, Placement, ReplicaGrant, Shortage
 from events.types.replicas import Card, CardsObserved, ReplicasObserved, ReplicaState, ReplicaStatus
 from events.types.shared import Resources
@@ -160,6 +161,30 @@ def test_documents_are_planned_in_their_order(relume: Relume, pool: LiveAdmin, m
     assert (item["order"], item["outcome"], ran.code) == (2, "reclaims", 0)
     model.write_text(JOB)
     assert relume("plan", "-f", str(model), live=pool).code == 0
+
+
+def test_plan_says_how_soon_it_would_answer_where(relume: Relume, pool: LiveAdmin, model: Path) -> None:
+    """Of nodes with room, as their agents tell; the soonest first. Of other weights, or another revision, nothing."""
+    text = MODEL.replace("RESOURCES", "{gpuFraction: 0.5, cpu: 1, memory: 1Gi}")
+    model.write_text(text.replace("  resources", "  weights: {uri: /models/a.gguf}\n  resources"))
+    assert relume("apply", "-f", str(model), live=pool).code == 0
+
+    def told(node: str, tier: str, seconds: float | None, revision: int = 1) -> CacheObserved:
+        warmth = ModelWarmth(model="new", tier=tier, seconds=seconds, revision=revision)
+        return CacheObserved(node=node, used_bytes=0, capacity_bytes=GI, models=(warmth,))
+
+    pool.do(pool.admin.say(told("n1", "remote", 44.0), told("n2", "memory", 1.25)))
+    ran = relume("plan", "-f", str(model), live=pool)
+    first, second = (line for line in ran.out.splitlines() if "has room" in line)
+    assert first == "  n2 has room for 2: first token in 1.2 s; its weights are in memory"
+    assert second == "  n1 has room for 1: first token in 44.0 s; they are fetched"
+    pool.do(pool.admin.say(told("n1", "disk", None), told("n2", "memory", 1.25, revision=2)))
+    (item,) = json.loads(relume("plan", "-f", str(model), "-o", "json", live=pool).out)["items"]
+    assert [(one["node"], one["tier"], one["seconds"]) for one in item["nodes"]] == [
+        ("n2", None, None), ("n1", "disk", None),
+    ]  # fmt: skip
+    model.write_text(model.read_text().replace("a.gguf", "b.gguf"))
+    assert "has room" not in relume("plan", "-f", str(model), live=pool).out
 
 
 def test_moves_against_fragmentation(relume: Relume, live: LiveAdmin) -> None:
