@@ -32,6 +32,7 @@ from preemption.core.lending.policy import LendingPolicy
 from preemption.core.lending.seat import JobSeat, Want, holdings_of
 from preemption.core.lending.shortages import Hungry, Scene, Short, tell_plan
 from preemption.core.lending.starting import Room, Waiting, place_jobs
+from preemption.core.lending.waiting import due_of, settles_of, turn, waiting_job, waits_since, why_not
 from preemption.core.placement import Lack, lack
 from preemption.core.reclaim.pool_policy import PoolPolicy
 from preemption.core.reclaim.values import Job, Outcome
@@ -140,7 +141,7 @@ class Decider:
             free = seat.governing is None and not seat.alive and (seat.empty or seat.misplaced)
             if free or seat.kept:
                 self._waiting.add(name)
-                seat.waiting_since = _since(seat, now) if seat.waiting_since is None else seat.waiting_since
+                seat.waiting_since = waits_since(seat, now) if seat.waiting_since is None else seat.waiting_since
             elif seat.may_grow:
                 self._growing.add(name)
             elif not seat.alive:
@@ -158,8 +159,10 @@ class Decider:
 
     def _start(self, seats: Sequence[JobSeat], room: Room, made: Made, now: Instant) -> None:
         """Start those that have room, and have had it for long enough; and likewise with more members."""
-        waiting = sorted((self._waiting_job(seat, now) for seat in seats), key=lambda one: _turn(one, now))
-        growing = [self._waiting_job(self._seats[name], now) for name in sorted(self._growing)]
+        waiting = sorted(
+            (waiting_job(seat, self._claims, self._policy, now) for seat in seats), key=lambda one: turn(one, now)
+        )
+        growing = [waiting_job(self._seats[name], self._claims, self._policy, now) for name in sorted(self._growing)]
         placed, lacks = place_jobs(room, waiting, growing), dict[Need, Lack]()
         for one in growing:
             if not placed.more[one.seat.name] and not placed.spots:  # a demand has taken it
@@ -174,33 +177,15 @@ class Decider:
                 seat.fits_since = None
                 need = need_of(one.resources)
                 lacks[need] = lacks.get(need) or lack(self._ledger, need)
-                self._tell(seat, made, *_why(one, room, lacks[need]))
+                self._tell(seat, made, *why_not(one, room, lacks[need]))
                 continue
             seat.fits_since = now if seat.fits_since is None else seat.fits_since
-            due, why, words = (now, Because.SETTLES, "") if one.claimed or one.kept else self._due(seat, now)
+            due, why, words = (now, Because.SETTLES, "") if one.claimed or one.kept else due_of(seat, self._policy, now)
             if now < due:
                 self._look_at.append(due)
                 self._tell(seat, made, why, words)
             else:
                 made.started[seat.name] = self._started(seat, spots, now)
-
-    def _due(self, seat: JobSeat, now: Instant) -> tuple[Instant, Because, str]:
-        """When a job is started that there is room for, and why not before."""
-        began, lasted = seat.fits_since or now, seat.lasted(now)
-        settles = began + self._settles(seat, now)
-        spent = seat.spent_until(now)
-        if spent is None:
-            return Instant(settles), Because.SETTLES, "there is room; it is waited for whether that lasts"
-        lasts = began + self._policy.outlasts(max(lasted, default=None))
-        words = "there is room, but it has spent its budget and could not give it back"
-        return Instant(max(settles, min(spent, lasts))), Because.SPENT, words
-
-    def _settles(self, seat: JobSeat, now: Instant) -> Seconds:
-        """How long room must last for a job that had to yield lately."""
-        lasted, waited = seat.lasted(now), Seconds(now - (now if seat.waiting_since is None else seat.waiting_since))
-        usual = lasted[len(lasted) // 2] if len(lasted) > 1 else None
-        restart = Seconds(save_of(seat, self._policy) + self._policy.restore)
-        return self._policy.settles(seat.recent(now), waited, restart, usual)
 
     def _grow(self, one: Waiting, more: int, made: Made, now: Instant) -> None:
         """Have a job that could have so many more members end, to be started again with them, once that pays."""
@@ -211,7 +196,7 @@ class Decider:
             return
         seat.grows_since = now if seat.grows_since is None else seat.grows_since
         lasts = self._policy.grows(len(seat.granted), more, save_of(seat, self._policy))
-        due = Instant(seat.grows_since + max(lasts, self._settles(seat, now)))
+        due = Instant(seat.grows_since + max(lasts, settles_of(seat, self._policy, now)))
         if now < due:
             self._look_at.append(due)
             return
@@ -232,20 +217,6 @@ class Decider:
         seat.started_at, seat.told = now, ((), "")
         self._waiting.discard(seat.name)
         return grant
-
-    def _waiting_job(self, seat: JobSeat, now: Instant) -> Waiting:
-        assert seat.job is not None
-        policy, reclaim = seat.job.policy, self._policy.reclaim
-        waited = now - (now if seat.waiting_since is None else seat.waiting_since)
-        boost = min(reclaim.most_boost, int(waited // reclaim.age_every))
-        claimed = [holding for attempt in self._claims.attempts(training_key(seat.name))
-                   for holding in self._claims.parts(attempt).values()]  # fmt: skip
-        kept = seat.granted if seat.alive else seat.kept
-        return Waiting(
-            seat=seat, members=policy.members, least=policy.min_members, resources=policy.resources,
-            priority=policy.priority + boost, aged=boost > 0, claimed=tuple(claimed),
-            kept=tuple(holdings_of(kept).values()),
-        )  # fmt: skip
 
     def _room(self, hungry: tuple[Hungry, ...], resources: Iterable[Resources]) -> Room:
         training = [holding for name, holding in self._ledger.holdings.items() if name.startswith("training/")]
@@ -345,29 +316,3 @@ class Decider:
 _PEOPLE = {
     Want.PAUSED: "paused", Want.CANCELLED: "cancelled", Want.DELETED: "deleted", Want.REPLACED: "declared anew",
 }  # fmt: skip
-
-
-def _since(seat: JobSeat, now: Instant) -> Instant:
-    """Since when a job waits that was not known to: since it yielded, or, if it never ran, since it was declared."""
-    parked = [case.attempt.since for case in seat.open.values() if not case.governs]
-    if parked:
-        return min(parked)
-    return now if seat.job is None or seat.next_run > 1 else min(now, seat.job.at)
-
-
-def _turn(one: Waiting, now: Instant) -> tuple[bool, int, float, Instant, str]:
-    """Who is started first: who could give back what it gets; the higher priority, raised by age; then who has waited
-    longest; then by name."""
-    seat = one.seat
-    assert seat.job is not None
-    spent = seat.spent_until(now) is not None and not one.kept
-    return spent, -one.priority, seat.waiting_since or now, seat.job.at, seat.name
-
-
-def _why(one: Waiting, room: Room, found: Lack) -> tuple[Because, str]:
-    """Why a job is not started; `found`: what is lacking for one of its members."""
-    if found.kinds or not found.ever:
-        return Because.LACKS, found.message
-    if any(hungry.priority > one.priority for hungry in room.hungry):
-        return Because.BEHIND, "a model that lacks the same comes first"
-    return Because.LACKS, "what is free is not enough for all members, or is reserved for models"
