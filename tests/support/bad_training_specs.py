@@ -31,6 +31,9 @@ TRAINING_ROWS: dict[str, Row] = {
                         "put it in quotes"),
     "folder": ("spec.folder", "runs/1", "spec.folder",
                "the folder is not absolute, and nothing says what it is relative to", "begin it with /"),
+    "mount-of-nothing": ("spec.pod", {"image": "a", "mounts": [{"path": "/a"}]}, "spec.pod.mounts[0]",
+                         "a mount has one source", "write one of claim, hostPath and memory"),
+    "pod-without-image": ("spec.pod", {"port": 80}, "spec.pod.image", None, None),
     "no-members": ("spec.members", 0, "spec.members", "must be at least 1", "write 1 or more"),
     "min-members": ("spec.elasticity.minMembers", 9, "spec.elasticity.minMembers",
                     "minMembers is above members (8), so the job could never run",
@@ -62,7 +65,7 @@ TRAINING_ROWS: dict[str, Row] = {
 }  # fmt: skip
 BEYOND_TRAINING_SCHEMA = frozenset({
     "program-empty", "nul", "variable-ours", "folder", "min-members", "fraction-and-whole", "channel-twice", "ack",
-    "no-ack", "unsent-signal",
+    "no-ack", "unsent-signal", "mount-of-nothing",
 })  # fmt: skip
 
 BAD_TRAINING = [pytest.param(*row, id=name) for name, row in TRAINING_ROWS.items()]
