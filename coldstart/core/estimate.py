@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from coldstart.core.phases import durations
+from coldstart.core.whereabouts import ToFetch
 from events.types.replicas import Phase, PhaseSpan, ReplicasObserved, ReplicaState, ReplicaStatus, StartWeights
 from events.units import Instant, Seconds
 
@@ -63,6 +64,21 @@ class StartEstimate:
         fetches, the rest of the fetch is told: it takes so long at least.
         """
         return self._eta(now, spans, 0.5, fetch_rest(now, weights))
+
+    def whole(self, fetch: ToFetch | None, rank: float = 0.5) -> Seconds | None:
+        """Seconds of a start that begins now and has to `fetch` that; None there: as starts had to until now.
+
+        What earlier starts fetched does not count where this one has nothing to fetch. Where it has, and how long that
+        takes is not known, those count that fetched. Of a model that never started the least of its fetch is told.
+        """
+        if fetch is None:
+            return self._eta(Instant(0.0), (), rank, None)
+        if not self._samples:
+            return fetch.least or None
+        engine = sum(quantile(seen, rank) for phase, seen in self._samples.items() if phase is not Phase.FETCH)
+        fetched = [seconds for seconds in self._samples[Phase.FETCH] if seconds > 0]
+        usual = quantile(fetched, rank) if fetched else 0.0
+        return Seconds(engine + (usual if fetch.least is None else fetch.least))
 
     def wake(self, rank: float = 0.5) -> Seconds | None:
         """Seconds in which a replica that sleeps is ready, at this rank of the wakes that were seen; None: none was."""

@@ -289,6 +289,11 @@ class Agent:
         """What is being fetched."""
         return frozenset(self._flights)
 
+    def seen(self, wanted: Wanted) -> Transferred | None:
+        """How far a fetch is; None: it is not being fetched."""
+        flight = self._flights.get(wanted)
+        return None if flight is None else flight.pace.seen()
+
     def _make_way(self, urgent: Flight) -> None:
         for flight in self._flights.values():
             if flight is not urgent and flight.why is Why.PREWARM and not flight.waiting:

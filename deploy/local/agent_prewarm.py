@@ -50,7 +50,6 @@ class Prewarmer:
         self._clock = clock
         self._policy = policy
         self._woken = asyncio.Event()
-        self._sizes: dict[Wanted, Bytes] = {}
         self._failures: dict[Wanted, _Failures] = {}
         self.decided = Prewarm()
         """The last decision."""
@@ -109,14 +108,14 @@ class Prewarmer:
         await self._act(self.decided, keys, disk)
 
     def _forget(self, named: Mapping[Wanted, object]) -> None:
-        for kept in (self._sizes, self._failures):
+        for kept in (self._view.sizes, self._failures):
             for wanted in [one for one in kept if one not in named]:
                 del kept[wanted]
 
     def _candidate(self, wanted: Wanted, names: list[str], disk: Disk, now: Instant) -> Candidate:
         manifest = disk.here.get(wanted)
         blob = None if manifest is None else disk.holder(manifest.digest)
-        size = self._sizes.get(wanted) if manifest is None else manifest.bytes
+        size = self._view.sizes.get(wanted) if manifest is None else manifest.bytes
         models = [self._view.models[name] for name in names]
         speed = self._agent.speeds.network or USUAL_SPEED
         failed = self._failures.get(wanted)
@@ -172,7 +171,7 @@ class Prewarmer:
         try:
             source = source_for(wanted, self._agent.settings.fetching, self._clock)
             files = (await asyncio.to_thread(listed, wanted, source)).files
-            self._sizes[wanted] = Bytes(sum(file.bytes for file in files))
+            self._view.sizes[wanted] = Bytes(sum(file.bytes for file in files))
         except (CacheError, Retryable, OSError) as error:
             logger.info("the size of weights cannot be asked for: %s", error)
             self.failed(wanted, error)

@@ -90,6 +90,7 @@ class Teller:
 
     def ended(self, wanted: Wanted, got: Got) -> None:
         """See `Told`."""
+        self._view.sizes[wanted] = got.manifest.bytes
         if not got.hit:
             self.fetches += 1
             self.fetched_bytes += got.transferred
@@ -202,10 +203,21 @@ class Teller:
             if model.wanted is None or model.wanted not in tiers:
                 continue
             manifest, tier = disk.here.get(model.wanted), tiers[model.wanted]
-            size = None if manifest is None else manifest.bytes
-            seconds = self._seconds(name, tier, size)
-            found.append(ModelWarmth(model=name, tier=tier, bytes=size, seconds=seconds, revision=model.revision))
+            size = self._view.sizes.get(model.wanted) if manifest is None else manifest.bytes
+            seconds, missing = self._seconds(name, tier, size), self._missing(model.wanted, tier, size)
+            found.append(
+                ModelWarmth(
+                    model=name, tier=tier, bytes=size, seconds=seconds, revision=model.revision, missing=missing
+                )
+            )  # fmt: skip
         return tuple(found)
+
+    def _missing(self, wanted: Wanted, tier: Tier, size: int | None) -> int | None:
+        """What a start would have to fetch: all, less what a fetch that runs already has."""
+        if tier is not Tier.REMOTE:
+            return 0
+        seen = self._agent.seen(wanted)
+        return size if seen is None or not seen.total else max(0, seen.total - seen.done)
 
     def _seconds(self, name: str, tier: Tier, size: int | None) -> float | None:
         """Engine's usual time, and what comes before it: the fetch as it usually takes, where it must be fetched.

@@ -13,7 +13,7 @@ from events.types.decisions import WishDecided
 from events.types.models import ModelDeclared
 from events.types.replicas import ReplicasObserved
 from events.types.requests import RequestWindow
-from events.units import Instant
+from events.units import Bytes, Instant
 
 MOST_COUNTED = 64
 """Arrivals of one window that are counted one by one: beyond them a model is hot, however hot."""
@@ -61,6 +61,8 @@ class AgentView:
 
     def __init__(self) -> None:
         self.models: dict[str, KnownModel] = {}
+        self.sizes: dict[Wanted, Bytes] = {}
+        """Of weights that were fetched or asked for, and that models name."""
 
     def fold(self, envelope: AnyEnvelope) -> bool:
         """Take in an event."""

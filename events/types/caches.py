@@ -41,7 +41,7 @@ class ModelWarmth:
 
     `tier`: where its weights are (``memory``, ``disk`` or ``remote``). `seconds`: from the start to the first token, by
     what this node measured; None: a part of it was never seen. `revision`: the model's declaration that this is of; 0:
-    not told.
+    not told. `missing`: bytes that a start here would have to fetch; None: nobody has asked the source yet.
     """
 
     model: str
@@ -49,6 +49,7 @@ class ModelWarmth:
     bytes: Count | None = None
     seconds: Amount | None = None
     revision: Count = 0
+    missing: Count | None = None
 
 
 @event("relume.caches.observed", Topic.CACHES)

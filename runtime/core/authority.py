@@ -14,6 +14,7 @@ from typing import Final
 
 from coldstart.core.hold import Held, HoldBudget
 from events.names import ModelName
+from events.types.caches import CacheObserved
 from events.types.replicas import ReplicasObserved, ReplicaState
 from events.units import Instant, Seconds
 from runtime.core import admission, ledger
@@ -82,6 +83,14 @@ class Authority:
         model.declare(None)
         self._drop_if_over(model)
         return out
+
+    def hear(self, cache: CacheObserved, at: Instant) -> None:
+        """What a node's agent told of weights at `at`. Of models that are not declared (yet) nothing is kept: it is
+        told again each minute."""
+        for one in cache.models:
+            model = self._models.get(one.model)
+            if model is not None:
+                model.weights.hear(cache, one, at)
 
     def observe(self, observed: ReplicasObserved, now: Instant) -> list[Command]:
         """What runs of a model. Slots of replicas that are gone are no more; free ones go to whoever waits."""

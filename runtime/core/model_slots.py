@@ -9,6 +9,7 @@ from coldstart.core.estimate import DrainRate, StartEstimate
 from coldstart.core.hold import HoldBudget, HoldQueue
 from coldstart.core.phases import ORDER, current
 from coldstart.core.policy import ColdStartPolicy, HoldPolicy
+from coldstart.core.whereabouts import Whereabouts
 from events.names import ModelName
 from events.types.replicas import Phase, ReplicasObserved, ReplicaState, ReplicaStatus
 from events.units import Bytes, Instant, Seconds
@@ -60,7 +61,7 @@ class ModelSlots:
 
     __slots__ = (
         "_ready_at", "activation", "alarm_at", "declared", "drain_rate", "estimate", "key", "name", "observed",
-        "pool", "queue", "ready", "replicas", "running", "wakes",
+        "pool", "queue", "ready", "replicas", "running", "wakes", "weights",
     )  # fmt: skip
 
     def __init__(self, name: ModelName, budget: HoldBudget) -> None:
@@ -75,6 +76,7 @@ class ModelSlots:
         self.queue = HoldQueue(_NO_HOLD, budget)
         self.estimate = StartEstimate()
         self.drain_rate = DrainRate()
+        self.weights = Whereabouts()
         self.ready = 0
         """Ready replicas of the model as it is declared, of any revision."""
         self.wakes = 0
@@ -92,6 +94,7 @@ class ModelSlots:
         if declared is None or self.declared is None or self.declared.uid != declared.uid:
             self.estimate = StartEstimate()
             self.drain_rate = DrainRate()
+            self.weights = Whereabouts()
             self.activation = None
         self.declared = declared
         self.key = MeterKey(self.name, "", 0) if declared is None else _key(declared)
@@ -208,9 +211,10 @@ class ModelSlots:
     def _whole_start(self, now: Instant, surely: bool) -> Seconds | None:
         """Of a start that begins now: a wake where one sleeps. (Whether its place is free is not known here; nor is how
         long a first wake takes: then it is the cold start's time.)"""
-        cold = self.estimate.eta_at_most(now) if surely else self.estimate.eta(now)
+        rank = 0.9 if surely else 0.5
+        cold = self.estimate.whole(self.weights.to_fetch(self.key.revision, now), rank)
         sleeps = any(s.state is ReplicaState.SLEEPING and self._is_ours(s.uid) for s in self.observed.replicas)
-        wake = self.estimate.wake(0.9 if surely else 0.5) if sleeps else None
+        wake = self.estimate.wake(rank) if sleeps else None
         return cold if wake is None else wake
 
     def ready_by(self, now: Instant) -> Instant | None:

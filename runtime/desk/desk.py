@@ -21,6 +21,7 @@ from events.fence import Observers
 from events.following import Follower
 from events.log import Batch, EventLog, LogClosed, Start
 from events.names import GatewayName, ModelName, Topic
+from events.types.caches import CacheObserved
 from events.types.gateways import GatewayBeat
 from events.types.models import ModelDeclared
 from events.types.phases import ReplicaDrained, ReplicaSuspected
@@ -61,7 +62,7 @@ LEASES_MOST = 256
 """Each further turn tells twice as many, up to these: the answers that come meanwhile take turns with the requests, and
 the last of a thousand should not stand behind all of them."""
 
-STATES = (Topic.MODELS, Topic.REPLICAS)
+STATES = (Topic.MODELS, Topic.REPLICAS, Topic.CACHES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +283,8 @@ class Desk:
                 self._waking = ""
                 self._front.end_way()
             self._do(self._authority.observe(data, now))
+        elif isinstance(data, CacheObserved):
+            self._authority.hear(data, envelope.time)
         elif isinstance(data, ModelDeclared) and data.deleted:
             self._routes.pop(data.model, None)
             self._created.pop(data.model, None)

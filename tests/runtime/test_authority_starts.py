@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from events.types.caches import CacheObserved, ModelWarmth
 from events.types.replicas import FAILED_STARTS, Phase, PhaseSpan, ReplicaState, ReplicaStatus
 from events.units import Instant
 from runtime.core.authority import Authority
@@ -61,6 +62,41 @@ def test_a_request_that_cannot_be_served_in_time_is_told_at_once(
     assert refusal is None or refusal.retry_after == (5.0 if replicas else 10.0)
     (window,) = [command.window for command in out if isinstance(command, SendWindow)]
     assert (window.edge, window.arrivals, window.refusals) == (True, 1, int(code is not None))
+
+
+@pytest.mark.parametrize(
+    ("tier", "missing", "wait", "code"),
+    [
+        ("disk", 0, 9.0, None),
+        ("remote", 400, 9.0, RefusalCode.IMPOSSIBLE),
+        ("remote", 50, 9.0, None),
+        ("remote", None, 9.0, RefusalCode.IMPOSSIBLE),
+    ],
+    ids=["here-now", "remote-too-slow", "remote-in-time", "remote-as-before"],
+)
+def test_where_the_weights_are_decides_who_may_wait(
+    tier: str, missing: int | None, wait: float, code: RefusalCode | None
+) -> None:
+    """A start that fetched for 30 s says nothing of one that finds its weights; nor the other way round."""
+    desk = authority()
+    fetch = PhaseSpan(phase=Phase.FETCH, started_at=START - 30, ended_at=START)
+    desk.observe(observed(replica(phases=(fetch, *spans(1.0, 1.0, 1.0)))), START)
+    desk.observe(observed(), START)
+    warmth = ModelWarmth(model=MODEL, tier=tier, missing=missing, revision=1)
+    desk.hear(CacheObserved(node="n1", used_bytes=0, capacity_bytes=1, models=(warmth,), network=10.0), START)
+    refusal = refusals(desk.take(ticket("r1", wait=wait), START)).get("r1")
+    assert (refusal and refusal.code) == code
+    if missing:
+        assert refusal is None or refusal.retry_after == 43.0
+
+
+def test_a_model_that_never_started_tells_the_least_of_its_fetch() -> None:
+    """Enough to refuse at once who cannot wait for the bytes alone; who can may wait."""
+    desk = authority()
+    warmth = ModelWarmth(model=MODEL, tier="remote", missing=400, revision=1)
+    desk.hear(CacheObserved(node="n1", used_bytes=0, capacity_bytes=1, models=(warmth,), network=10.0), START)
+    assert refusals(desk.take(ticket("r1", wait=39.0), START))["r1"].code is RefusalCode.IMPOSSIBLE
+    assert refusals(desk.take(ticket("r2", wait=41.0), START)) == {}
 
 
 def test_a_warm_model_refuses_nobody_by_the_start_time() -> None:

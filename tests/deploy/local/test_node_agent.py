@@ -355,6 +355,25 @@ async def test_a_new_revision_is_fetched_and_told_while_the_old_one_serves(tmp_p
             assert [revision for revision, _ in told] == sorted(revision for revision, _ in told)
 
 
+async def test_what_a_start_would_have_to_fetch_is_told(tmp_path: Path) -> None:
+    """Nothing while the weights are here; all of them once they are gone, though nobody asks the source again."""
+    with served(Origin(content(2))) as origin:
+        async with world(tmp_path) as one:
+            await one.declare("m", origin.url, least=1)
+            await one.until(lambda: origin.url in one.here())
+            await one.declare("m", origin.url, generation=2)
+            missing: dict[str, int | None] = {}
+            async with asyncio.timeout(PATIENCE):
+                while missing.get("remote") != len(content(2)) or ("disk" not in missing and "memory" not in missing):
+                    state = await one.told()
+                    if state is not None and state.models:
+                        missing[state.models[0].tier] = state.models[0].missing
+                        if state.models[0].tier != "remote" and origin.url in one.here():
+                            await one.node.evict(origin.url)
+                    await asyncio.sleep(0.05)
+            assert {value for tier, value in missing.items() if tier != "remote"} == {0}
+
+
 class Still(Teller):
     """A node on which nothing happens, not even to the space that others leave on its disk."""
 

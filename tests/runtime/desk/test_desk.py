@@ -13,6 +13,7 @@ from events.adapters.memory import MemoryEventLog
 from events.clock import SimulatedClock, settle
 from events.log import Batch, LogClosed, LogUnavailable, Position, Start, Subscription
 from events.names import Topic
+from events.types.caches import CacheObserved, ModelWarmth
 from events.types.gateways import GatewayBeat
 from events.types.phases import ColdStartFinished, ReplicaDrained, ReplicaSuspected
 from events.types.replicas import ReplicaState
@@ -77,6 +78,17 @@ async def test_an_unreadable_declaration_leaves_what_was_known() -> None:
         assert route is not None
         assert route.revision == 1
         assert one.desk.counts.unreadable == 1
+
+
+async def test_agents_tell_where_weights_are() -> None:
+    """Who cannot wait for the bytes is refused at once, before a start of the model was ever seen."""
+    async with world() as one:
+        warmth = ModelWarmth(model=MODEL, tier="remote", missing=400, revision=1)
+        await one.append(CacheObserved(node="n1", used_bytes=0, capacity_bytes=1, models=(warmth,), network=10.0))
+        refusal = one.ask("r1", wait=39.0).refusal
+        assert refusal is not None
+        assert refusal.code is RefusalCode.IMPOSSIBLE
+        assert one.ask("r2", wait=41.0).refusal is None
 
 
 async def test_the_catalog_lists_what_is_declared_with_its_state() -> None:
