@@ -11,7 +11,7 @@ from typing import Any, Final
 from autoscaler.core.agenda import Agenda
 from autoscaler.core.gateways import Gateways, World
 from autoscaler.core.signals import BACKLOG_VALID, Reading
-from autoscaler.core.view import ModelView
+from autoscaler.core.view import Declared, ModelView
 from autoscaler.declared import read_declaration
 from autoscaler.record import read_wish
 from events.fence import Observers, Owners
@@ -162,10 +162,14 @@ class Fold:
             self.unreadable += 1
             logger.warning("declaration of %s, generation %d, cannot be read: %s", data.model, data.generation, error)
             return
-        view = self.view_of(data.model)
-        self._undeclared.pop(data.model, None)
-        view.declare(declared, self._at, self.world)
-        self._look(view, record, urgent=True)
+        self._look(self.declare(data.model, declared, self._at), record, urgent=True)
+
+    def declare(self, model: str, declared: Declared, at: Instant) -> ModelView:
+        """A model is declared: it is kept, however many there are."""
+        view = self.view_of(model)
+        self._undeclared.pop(model, None)
+        view.declare(declared, at, self.world)
+        return view
 
     def _wished(self, data: WishDecided, record: Record) -> None:
         """Wishes of before our time. Our own are known; later ones of others are void: their epoch is older."""

@@ -60,7 +60,7 @@ class Scaler:
     def declare(self, model: str, policy: ScalingPolicy, now: Instant) -> None:
         """A model, as its declaration would make it."""
         declared = Declared(UID, 1, policy, schedule=schedules_of(policy.schedules))
-        self._fold.view_of(model).declare(declared, now, self._fold.world)
+        self._fold.declare(model, declared, now)
         self._agenda.urgent(model)
 
     def take(self, data: object, model: str, source: str, now: Instant) -> None:

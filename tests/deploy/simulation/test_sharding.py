@@ -55,3 +55,14 @@ def test_models_that_share_gpus_are_not_put_apart() -> None:
     assert apart(Setting())
     assert not apart(Setting(gpus=8))
     assert not apart(Setting(nodes=(8,)))
+
+
+def test_more_models_than_names_that_nobody_declared_are_kept() -> None:
+    """Of 1,100 declared models none is forgotten, though so many undeclared names would be."""
+    setting = Setting(settles=1.0)
+    rows = Rows.empty()
+    for model in range(1100):
+        rows.add(0.0, f"m{model}", (1, 1))
+    trace = rows.trace()
+    run = Task(trace, read_typed("relume"), setting).simulate()
+    assert run.cost.starts == 1100
