@@ -29,7 +29,8 @@ from preemption.recording import Recorded, Recorder
 __all__ = ["GROUP", "Allocator", "AllocatorSettings", "AllocatorStats", "Deposed"]
 
 _FOLLOWED: Final = (
-    Topic.MODELS, Topic.CARDS, Topic.CACHES, Topic.GRANTS, Topic.REPLICAS, Topic.RECLAIMS, Topic.DECISIONS, Topic.METRICS,
+    Topic.MODELS, Topic.CARDS, Topic.CACHES, Topic.GRANTS, Topic.REPLICAS, Topic.RECLAIMS, Topic.DECISIONS,
+    Topic.METRICS,
 )  # fmt: skip
 
 _OURS: Final = (Topic.GRANTS, Topic.RECLAIMS)

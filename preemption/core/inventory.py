@@ -96,8 +96,10 @@ class Node:
     @property
     def overcommitted(self) -> bool:
         """Whether more is held than is there."""
-        return self.free_cpu < 0 or self.free_memory < 0 or any(
-            free < 0 and not self._only_cordoned(card, free) for card, free in self.free_cards.items()
+        return (
+            self.free_cpu < 0
+            or self.free_memory < 0
+            or any(free < 0 and not self._only_cordoned(card, free) for card, free in self.free_cards.items())
         )
 
 

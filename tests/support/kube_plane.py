@@ -35,7 +35,7 @@ ISSUER: Final = "https://kubernetes.default.svc"
 
 
 class ControlPlane:
-    """The four programs, with their data under `folder`. `node_grace`: seconds of silence after which a node is lost."""
+    """The four programs, with their data under `folder`. A node is lost after `node_grace` seconds of silence."""
 
     def __init__(self, folder: Path, node_grace: int = 10) -> None:
         self.folder = folder

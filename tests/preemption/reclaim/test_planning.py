@@ -123,7 +123,8 @@ def test_who_yielded_lately_is_dearer() -> None:
 
 def test_an_elastic_job_gives_a_surplus_member() -> None:
     """It needs one of its three members: for one card the last goes, for two the last two, and it goes on, at the price
-    of a restart of all; for three, or where that is cheaper, somebody yields whole. The verdict says what it comes to."""
+    of a restart of all; for three, or where that is cheaper, somebody yields whole. The verdict says what it comes
+    to."""
     elastic = job("e", cards(0, 0), cards(0, 1), cards(0, 2), min_members=1, since=50)
     dear = job("dear", cards(0, 3), since=90_000, worth=9.0)
     base = scene([node("a")], elastic, dear)

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from deploy.kubernetes.declared_objects import RefusedObject
 from deploy.kubernetes.training.enrolling import ANNOTATION_SUSPENDED, KUEUE, wanted_of
 from deploy.kubernetes.training.job_kinds import KINDS
-from deploy.kubernetes.training.objects import ANNOTATION_TARGET, Refused
+from deploy.kubernetes.training.objects import ANNOTATION_TARGET
 from deploy.spec.check import check_as
 from deploy.spec.training import TrainingJob
 from preemption.core.training import Channel, TrainingPolicy
@@ -104,7 +105,7 @@ def test_only_what_is_labelled_is_enrolled() -> None:
 
 def unlike() -> dict[str, Any]:
     other = copy.deepcopy(TEMPLATE)
-    other["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "1"  # type: ignore[index]
+    other["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "1"  # type: ignore[index]  # JSON of any shape
     return found({"pytorchReplicaSpecs": {"Master": {"template": TEMPLATE}, "Worker": {"template": other}}})
 
 
@@ -121,7 +122,7 @@ def unlike() -> dict[str, Any]:
 )
 def test_what_cannot_be_enrolled_is_told_with_the_remedy(item: dict[str, Any], kind: Any, said: str) -> None:
     """In a sentence that says what to do."""
-    with pytest.raises(Refused, match=said) as refused:
+    with pytest.raises(RefusedObject, match=said) as refused:
         wanted_of(kind, item)
     assert ";" in str(refused.value) or "annotation" in str(refused.value)
 

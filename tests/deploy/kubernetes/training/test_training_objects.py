@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from deploy.kubernetes.declared_objects import RefusedObject
 from deploy.kubernetes.resources import JOBS, TRAINING_JOBS
 from deploy.kubernetes.training.looks import NO_IMAGE, Looks, Target
-from deploy.kubernetes.training.objects import JobObjects, Refused, Source, Wanted, metadata_of, of_training_job
+from deploy.kubernetes.training.objects import JobObjects, Source, Wanted, metadata_of, of_training_job
 from deploy.spec.declare_training import declare_training
 from deploy.spec.kinds import Document
 from events.clock import SystemClock
@@ -81,7 +82,7 @@ class Case:
 
     def _enrolled(self, found: Any) -> Wanted:
         if found["spec"].get("bad"):
-            raise Refused("it is bad; make it better")
+            raise RefusedObject("it is bad; make it better")
         return Wanted(of_training_job(found).document, paused=self.paused)
 
     async def settle(self) -> None:

@@ -30,7 +30,7 @@ from preemption.core.training import Channel, CheckpointPolicy, TrainingPolicy
 from preemption.trainer.board import Ranks
 from preemption.trainer.settings import from_environment
 
-POD = PodSpec(image="trainer:1", mounts=(MountSpec(path="/work", claim="runs"),))
+POD = PodSpec(image="trainer:1", mounts=(MountSpec(path="/data", claim="runs"),))
 POLICY = TrainingPolicy(
     job="tune", command=("torchrun", "train.py"), environment={"LR": "3e-4"}, members=2,
     checkpoint=CheckpointPolicy(grace=Seconds(45.0)),
@@ -109,8 +109,8 @@ def test_the_sdk_understands_its_environment() -> None:
 
 def test_a_gang_meets_in_a_folder_of_its_own_run() -> None:
     """New for each run, on the volume that all members see; without one, or alone, there is none."""
-    assert environment(made(0))["RELUME_BOARD"] == "/work/.relume/tune/u1/3"
-    assert environment(made(0, shape(run=4)))["RELUME_BOARD"] == "/work/.relume/tune/u1/4"
+    assert environment(made(0))["RELUME_BOARD"] == "/data/.relume/tune/u1/3"
+    assert environment(made(0, shape(run=4)))["RELUME_BOARD"] == "/data/.relume/tune/u1/4"
     assert "RELUME_BOARD" not in environment(made(0, pod=PodSpec(image="a")))
     alone = shape(replace(POLICY, members=1))
     assert "RELUME_BOARD" not in environment(made(0, alone))
@@ -144,8 +144,8 @@ def test_where_files_last(mount: MountSpec, where: str) -> None:
 
 def test_the_folder_is_where_the_container_starts() -> None:
     """`folder` is the container's working directory; without it the image's own."""
-    there = made(0, shape(replace(POLICY, folder="/work/run")))
-    assert there["spec"]["containers"][0]["workingDir"] == "/work/run"
+    there = made(0, shape(replace(POLICY, folder="/data/run")))
+    assert there["spec"]["containers"][0]["workingDir"] == "/data/run"
     assert "workingDir" not in made()["spec"]["containers"][0]
 
 
