@@ -31,10 +31,11 @@ from coldstart.core.cache.errors import (
 from coldstart.core.cache.pace import Patience
 from coldstart.core.cache.plan import spans
 from coldstart.core.cache.policy import FetchPolicy
+from coldstart.core.cache.quotas import Charge
 from coldstart.core.cache.selection import INDEX, INDEX_BYTES_MOST, check_index, plan, select
 from coldstart.ports import Source
 from events.clock import Clock
-from events.units import Instant
+from events.units import Bytes, Instant
 
 T = TypeVar("T")
 
@@ -87,9 +88,8 @@ class Filling:
             listing = self._patiently(0, lambda: listed(self._wanted, self._source))
             files = self._there(listing)
             missing = [file for file in listing.files if file.name not in files]
-            self._rooms.promise(
-                self._wanted.identity, {self._folder(listing, file.name): file.bytes for file in missing}
-            )
+            folders = {self._folder(listing, file.name): file.bytes for file in missing}
+            self._rooms.promise(self._wanted.identity, folders, self._charge(missing, files))
             self._progress.begins(sum(file.bytes for file in listing.files))
             for kept in files.values():
                 self._progress.verified(kept.bytes)
@@ -106,6 +106,11 @@ class Filling:
                     raise SourceChanged(self._source.shown(), moved) from None
             else:
                 return listing, files
+
+    def _charge(self, missing: list[Described], files: dict[str, Kept]) -> Charge:
+        """What of its quotas the address will take."""
+        blobs = tuple({kept.digest: (kept.digest, int(kept.bytes)) for kept in files.values()}.values())
+        return Charge(self._source.shown(), Bytes(sum(file.bytes for file in missing)), len(missing), blobs)
 
     def _folder(self, listing: Listing, name: str) -> Path:
         only = len(listing.files) == 1 and listing.main == name

@@ -93,7 +93,8 @@ def _entry(layout: Layout, one: Cached) -> Entry:
     heat = max((holding.read_heat(layout, snapshot) for snapshot in one.snapshots), key=lambda heat: heat.rate)
     seconds = max(manifest.fetch_seconds for manifest in one.manifests)
     size = Bytes(sum(taken for _, taken in blobs))
-    return Entry(one.digest, size, seconds, heat, held=one.pinned or one.in_use, blobs=blobs)
+    sources = tuple(sorted({manifest.source for manifest in one.manifests}))
+    return Entry(one.digest, size, seconds, heat, held=one.pinned or one.in_use, blobs=blobs, sources=sources)
 
 
 def space(layout: Layout, policy: RoomPolicy) -> Space:

@@ -11,7 +11,8 @@ from pathlib import Path
 from coldstart.cache import inventory
 from coldstart.cache.layout import Layout, allocated
 from coldstart.core.cache.policy import RoomPolicy
-from coldstart.core.cache.room import Space, admit, clock_after
+from coldstart.core.cache.quotas import Charge, make_way
+from coldstart.core.cache.room import Entry, Space, admit, clock_after
 from events.units import Bytes
 
 
@@ -24,18 +25,20 @@ class Rooms:
         self._turns = threading.Condition()
         self._fetching: set[str] = set()
         self._promised: dict[str, Mapping[Path, Bytes]] = {}
+        self._charged: dict[str, Charge] = {}
         self.kept: frozenset[str] = frozenset()
         """Digests of contents that are never evicted for room, besides what is pinned and in use."""
         self.changing = threading.RLock()
         """Held while something is published, evicted or put aside, so that nobody evicts what is being published."""
 
-    def promise(self, address: str, files: Mapping[Path, Bytes]) -> None:
+    def promise(self, address: str, files: Mapping[Path, Bytes], charge: Charge) -> None:
         """Room for partial files of these sizes, in these folders; instead of what the address was promised before.
 
-        Raises TooLarge or NoSpace, with the numbers.
+        Raises TooLarge, OverQuota or NoSpace, with the numbers.
         """
         with self.changing:
             self._promised.pop(address, None)
+            self.charge(address, charge)
             needed = Bytes(_missing(files))
             others = sum(_missing(promised) for promised in self._promised.values())
             space = inventory.space(self._layout, self._policy)
@@ -44,15 +47,33 @@ class Rooms:
                 self._make(needed, space)
             self._promised[address] = dict(files)
 
-    def _make(self, needed: Bytes, space: Space) -> None:
-        there = inventory.cached(self._layout)
+    def charge(self, address: str, charge: Charge) -> None:
+        """Count it on the quotas of its address until `release`; evicts of them what is in its way. OverQuota."""
+        with self.changing:
+            self._charged.pop(address, None)
+            for quota in self._policy.quotas:
+                if quota.has(charge.source):
+                    there = inventory.cached(self._layout)
+                    promised = tuple(self._charged.values())
+                    gone = make_way(quota, charge, promised, self._entries(there), self._policy.sla)
+                    self._evict(there, gone)
+            self._charged[address] = charge
+
+    def _entries(self, there: tuple[inventory.Cached, ...]) -> tuple[Entry, ...]:
         entries = inventory.entries(self._layout, there)
-        entries = tuple(replace(one, held=one.held or one.digest in self.kept) for one in entries)
-        gone = admit(needed, space, entries, self._policy)
+        return tuple(replace(one, held=one.held or one.digest in self.kept) for one in entries)
+
+    def _evict(self, there: tuple[inventory.Cached, ...], gone: tuple[Entry, ...]) -> None:
+        if not gone:
+            return
         by_digest = inventory.by_digest(there)
         inventory.evict(self._layout, *(by_digest[entry.digest] for entry in gone))
         inventory.move_clock(self._layout, clock_after(inventory.clock_of(self._layout), gone, self._policy.sla))
         self._layout.empty_trash()
+
+    def _make(self, needed: Bytes, space: Space) -> None:
+        there = inventory.cached(self._layout)
+        self._evict(there, admit(needed, space, self._entries(there), self._policy))
 
     @contextlib.contextmanager
     def turn(self, address: str) -> Iterator[None]:
@@ -71,6 +92,7 @@ class Rooms:
         """The fetch is over; harmless twice."""
         with self.changing:
             self._promised.pop(address, None)
+            self._charged.pop(address, None)
 
 
 def _missing(files: Mapping[Path, Bytes]) -> int:

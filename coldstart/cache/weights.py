@@ -20,10 +20,11 @@ from coldstart.cache.wanting import Got, Progress, Wanted
 from coldstart.core.cache.content import Kept, Manifest, digest_of
 from coldstart.core.cache.errors import CacheError, FolderTaken, Retryable
 from coldstart.core.cache.policy import FetchPolicy, RoomPolicy
+from coldstart.core.cache.quotas import Charge
 from coldstart.core.cache.room import asked
 from coldstart.ports import Source
 from events.clock import Clock
-from events.units import Instant, Seconds
+from events.units import Bytes, Instant, Seconds
 
 __all__ = ("Got", "Progress", "Wanted", "WeightCache", "Writing")  # what is asked and given, beside who gives it
 
@@ -152,6 +153,9 @@ class WeightCache:
         for path, manifest in manifests(self.layout):
             if manifest.digest == wanted.digest and self._sound(path, manifest):
                 same = replace(_called(manifest, source.shown()), place=key(wanted.address))
+                blobs = tuple((kept.digest, int(kept.bytes)) for kept in same.files)
+                self._rooms.charge(wanted.identity, Charge(source.shown(), Bytes(0), 0, blobs))
+                self._rooms.release(wanted.identity)
                 publishing.publish(self.layout, same, wanted.identity)
                 return same
         return None

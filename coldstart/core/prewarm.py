@@ -10,10 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from coldstart.core.cache.policy import Quota
 from coldstart.core.cache.room import loss
 from events.units import Bytes, Instant, Seconds
 
 _MIB = float(1 << 20)
+
+_Bound = tuple[str, str]
+"""The name of a quota, and what it counts; of `_ALL`: the node's bytes."""
+
+_ALL: _Bound = ("", "bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,9 @@ class Candidate:
     pinned: bool = False
     held: bool = False
     retry_at: Instant | None = None
+    files: int = 0
+    quotas: tuple[str, ...] = ()
+    """Names of those that it belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +53,7 @@ class Room:
 
     capacity: Bytes
     others: Bytes = Bytes(0)
+    quotas: tuple[Quota, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +133,33 @@ def _rank(one: Candidate, policy: PrewarmPolicy) -> tuple[int, float, str]:
     return first, -density(one, policy) * (policy.hysteresis if there else 1.0), one.key
 
 
+def _bounds(room: Room, policy: PrewarmPolicy) -> dict[_Bound, float]:
+    """What may be taken in all, and of each quota."""
+    bounds: dict[_Bound, float] = {_ALL: policy.high * room.capacity - room.others}
+    for quota in room.quotas:
+        if quota.bytes is not None:
+            bounds[quota.name, "bytes"] = quota.bytes
+        if quota.files is not None:
+            bounds[quota.name, "files"] = quota.files
+    return bounds
+
+
+def _takes(one: Candidate) -> dict[_Bound, int]:
+    size = one.bytes or 0
+    quotas = {(name, kind): amount for name in one.quotas for kind, amount in (("bytes", size), ("files", one.files))}
+    return {_ALL: size} | quotas
+
+
 def _choose(ranked: list[Candidate], room: Room, policy: PrewarmPolicy) -> list[Candidate]:
-    left = policy.high * room.capacity - room.others
+    left = _bounds(room, policy)
     chosen = []
     for one in ranked:
-        size = one.bytes or 0
+        takes = {bound: amount for bound, amount in _takes(one).items() if bound in left}
         stays = (one.here or one.fetching) and (one.pinned or one.held)
-        if stays or (size <= left and _deserves(one, policy)):
+        if stays or (all(amount <= left[bound] for bound, amount in takes.items()) and _deserves(one, policy)):
             chosen.append(one)
-            left -= size
+            for bound, amount in takes.items():
+                left[bound] -= amount
     return chosen
 
 
@@ -139,12 +167,18 @@ def _evict(
     known: list[Candidate], outside: list[Candidate], fetch: list[Candidate], room: Room, policy: PrewarmPolicy
 ) -> tuple[str, ...]:
     """The least worth of those that were not chosen, as many as are in the way."""
-    taken = room.others + sum(one.bytes or 0 for one in known if one.here or one.fetching)
-    over = taken + sum(one.bytes or 0 for one in fetch) - policy.high * room.capacity
+    over = {bound: -most for bound, most in _bounds(room, policy).items()}
+    wanted = {bound for one in fetch for bound in _takes(one)}
+    for one in (*(one for one in known if one.here or one.fetching), *fetch):
+        for bound, amount in _takes(one).items():
+            if bound in over:
+                over[bound] += amount
     gone = []
     for one in reversed(outside) if fetch else ():
-        if over <= 0:
-            break
+        takes = {bound: amount for bound, amount in _takes(one).items() if bound in wanted and bound in over}
+        if not any(amount and over[bound] > 0 for bound, amount in takes.items()):
+            continue
         gone.append(one.key)
-        over -= one.bytes or 0
+        for bound, amount in takes.items():
+            over[bound] -= amount
     return tuple(gone)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from coldstart.cache.wanting import Got, Progress
     from coldstart.cache.weights import WeightCache
     from coldstart.core.cache.errors import FolderTaken
+    from coldstart.core.cache.policy import Quota
     from coldstart.core.cache.wanted import Wanted
 
 FOLDER: Final = "weights"
@@ -61,6 +62,24 @@ def _capacity(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)  # fmt: skip
 
 
+def _quotas(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--quotas", type=click.Path(path_type=Path), callback=_read_quotas, metavar="FILE",
+        envvar="RELUME_CACHE_QUOTAS", show_envvar=True, help="Quotas by name: match, bytes, files. [default: none]",
+    )(function)  # fmt: skip
+
+
+def _read_quotas(_: click.Context, __: click.Parameter, path: Path | None) -> tuple[Quota, ...]:
+    if path is None:
+        return ()
+    from deploy.settings.cache_quotas import read_quotas  # noqa: PLC0415 - commands import what they use
+
+    try:
+        return read_quotas(path)
+    except ValueError as error:
+        raise click.BadParameter(f"{path}: {error}") from error
+
+
 def _quantity(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
     from events.units import parse_quantity  # noqa: PLC0415 - commands import what they use
 
@@ -91,14 +110,16 @@ def _duration(_: click.Context, __: click.Parameter, text: str | None) -> float 
     return wanted
 
 
-def _opened(data_dir: Path | None, capacity: int | None = None, timeout: float | None = None) -> WeightCache:
+def _opened(
+    data_dir: Path | None, capacity: int | None = None, timeout: float | None = None, quotas: tuple[Quota, ...] = ()
+) -> WeightCache:  # fmt: skip
     from coldstart.cache.weights import WeightCache  # noqa: PLC0415 - as above
     from coldstart.core.cache.policy import FetchPolicy, RoomPolicy  # noqa: PLC0415 - as above
     from events.clock import SystemClock  # noqa: PLC0415 - as above
     from events.units import Bytes, Seconds  # noqa: PLC0415 - as above
 
     policy = FetchPolicy() if timeout is None else FetchPolicy(patience=Seconds(timeout))
-    room = RoomPolicy(capacity=None if capacity is None else Bytes(capacity))
+    room = RoomPolicy(capacity=None if capacity is None else Bytes(capacity), quotas=quotas)
     return WeightCache(_root(data_dir) / FOLDER, policy, room, SystemClock())
 
 
@@ -145,11 +166,12 @@ def _told() -> Iterator[None]:
 @click.option("--timeout", metavar="DURATION", callback=_duration, help="Give up after so long. [default: 4h]")
 @_folder
 @_capacity
+@_quotas
 @output("text", "json")
 def fetch(  # noqa: PLR0913 - one parameter an option
     uri: str, digest: str | None, header_env: Sequence[str], *, include: Sequence[str], exclude: Sequence[str],
     credentials: str | None, endpoint: str | None, region: str | None, timeout: float | None,
-    data_dir: Path | None, capacity: int | None, output: str,
+    data_dir: Path | None, capacity: int | None, quotas: tuple[Quota, ...], output: str,
 ) -> int:  # fmt: skip
     """Have weights on this node, and print where they are.
 
@@ -176,7 +198,7 @@ def fetch(  # noqa: PLR0913 - one parameter an option
     wanted = Wanted(uri, digest, tuple(include), tuple(exclude), access)
     with _told():
         try:
-            got, settle = _fetched(wanted, _opened(data_dir, capacity, timeout))
+            got, settle = _fetched(wanted, _opened(data_dir, capacity, timeout, quotas))
         except FolderTaken as taken:
             if wanted != Wanted(uri, digest):
                 raise  # a secret of this process is none of the relume's, nor is how it speaks with stores
@@ -294,19 +316,33 @@ def _items(one: Cached) -> list[dict[str, Any]]:
 @command("du", ("relume cache du -o json",))
 @_folder
 @_capacity
+@_quotas
 @output("text", "json")
-def usage(data_dir: Path | None, capacity: int | None, output: str) -> None:
-    """Say how much the cache takes, and how much it may hold."""
-    from coldstart.cache.inventory import space  # noqa: PLC0415 - as above
+def usage(data_dir: Path | None, capacity: int | None, quotas: tuple[Quota, ...], output: str) -> None:
+    """Say how much the cache takes, and how much it may hold; with --quotas, of each as well."""
+    from coldstart.cache.inventory import cached, entries, space  # noqa: PLC0415 - as above
     from coldstart.core.cache.policy import RoomPolicy  # noqa: PLC0415 - as above
+    from coldstart.core.cache.quotas import use_of  # noqa: PLC0415 - as above
     from events.units import Bytes, format_quantity  # noqa: PLC0415 - as above
 
     with _told():
-        told = space(_there(data_dir), RoomPolicy(capacity=None if capacity is None else Bytes(capacity)))
+        layout = _there(data_dir)
+        told = space(layout, RoomPolicy(capacity=None if capacity is None else Bytes(capacity)))
+        there = entries(layout, cached(layout)) if quotas else ()
+    uses = [(quota, use_of(quota, there)) for quota in quotas]
     if output == "json":
-        show_json({"usedBytes": told.used, "capacityBytes": told.capacity})
-    else:
-        click.echo(f"{format_quantity(told.used)} of {format_quantity(told.capacity)}")
+        shown = [
+            {"name": quota.name, "match": quota.match, "usedBytes": use.bytes, "usedFiles": use.files,
+             "bytes": quota.bytes, "files": quota.files}
+            for quota, use in uses
+        ]  # fmt: skip
+        show_json({"usedBytes": told.used, "capacityBytes": told.capacity, "quotas": shown})
+        return
+    click.echo(f"{format_quantity(told.used)} of {format_quantity(told.capacity)}")
+    for quota, use in uses:
+        size = "" if quota.bytes is None else f" of {format_quantity(quota.bytes)}"
+        files = "" if quota.files is None else f" of {quota.files}"
+        click.echo(f"{quota.name}: {format_quantity(use.bytes)}{size}, {use.files}{files} files ({quota.match})")
 
 
 @command("verify", ("relume cache verify", "relume cache verify https://models.example/llama.gguf -o json"))
@@ -337,7 +373,8 @@ def verify(names: Sequence[str], data_dir: Path | None, output: str) -> int:
 @command("evict", ("relume cache evict https://models.example/llama.gguf", "relume cache evict 9f86d081884c7d65"))
 @click.argument("name", metavar="URI|DIGEST")
 @_folder
-def evict(name: str, data_dir: Path | None) -> None:
+@output("text", "json")
+def evict(name: str, data_dir: Path | None, output: str) -> None:
     """Take weights out of the cache. Refused while they are in use or pinned."""
     from coldstart.cache import inventory  # noqa: PLC0415 - as above
 
@@ -347,14 +384,19 @@ def evict(name: str, data_dir: Path | None) -> None:
         layout.empty_trash()
         return one.digest
 
-    say(f"evicted {_written(data_dir, work, 'evict', name=name)}")
+    digest = _written(data_dir, work, "evict", name=name)
+    if output == "json":
+        show_json({"digest": digest})
+    else:
+        say(f"evicted {digest}")
 
 
 @command("pin", ("relume cache pin https://models.example/llama.gguf", "relume cache pin --off 9f86d081884c7d65"))
 @click.argument("name", metavar="URI|DIGEST")
 @click.option("--off", is_flag=True, help="Pin no longer.")
 @_folder
-def pin(name: str, off: bool, data_dir: Path | None) -> None:
+@output("text", "json")
+def pin(name: str, off: bool, data_dir: Path | None, output: str) -> None:
     """Keep weights, whatever else needs room."""
     from coldstart.cache import holding, inventory  # noqa: PLC0415 - as above
 
@@ -365,7 +407,10 @@ def pin(name: str, off: bool, data_dir: Path | None) -> None:
         return one.digest
 
     digest = _written(data_dir, work, "pin", name=name, pinned=not off)
-    say(f"{digest} is {'not pinned any more' if off else 'pinned'}")
+    if output == "json":
+        show_json({"digest": digest, "pinned": not off})
+    else:
+        say(f"{digest} is {'not pinned any more' if off else 'pinned'}")
 
 
 def _written(data_dir: Path | None, work: Callable[[Layout], str], operation: str, **asked: object) -> str:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from coldstart.core.cache.policy import RoomPolicy
+from coldstart.core.cache.policy import Quota, RoomPolicy
 from deploy.api.ports import Reading
 from deploy.compose.cache_peers import cache_peer_settings
 from deploy.compose.part import readings
@@ -17,7 +17,8 @@ from deploy.local.agent import AgentSettings
 from deploy.local.gpu_readings import GpuReadings, GpuSeen
 from deploy.local.holders import Holders
 from deploy.local.node_agent import NodeAgent, NodeSettings
-from deploy.settings.settings import Settings
+from deploy.settings.cache_quotas import read_quotas
+from deploy.settings.settings import SettingProblem, Settings, SettingsRefused
 from events.clock import Clock
 from events.log import EventLog
 from events.units import Bytes, Seconds
@@ -98,10 +99,17 @@ def _gpu_readings(seen: Sequence[GpuSeen]) -> Iterable[Reading]:
                 yield Reading(name, about, float(value), labels=(("gpu", gpu.id), ("product", gpu.product)))
 
 
+def _quotas(path: Path | None) -> tuple[Quota, ...]:
+    try:
+        return read_quotas(path)
+    except ValueError as error:
+        raise SettingsRefused([SettingProblem("cache_quotas", str(path), str(error), "mend the file")]) from error
+
+
 def node_settings(settings: Settings) -> NodeSettings:
-    """The agent's part of the settings. Raises SettingsRefused for files of peers that cannot be read."""
+    """The agent's part of the settings. Raises SettingsRefused for files of peers or quotas that cannot be read."""
     capacity = settings.cache_capacity
-    room = RoomPolicy(capacity=None if capacity is None else Bytes(capacity))
+    room = RoomPolicy(capacity=None if capacity is None else Bytes(capacity), quotas=_quotas(settings.cache_quotas))
     agent = AgentSettings(room=room, prewarm_rate=settings.cache_prewarm_rate)
     return NodeSettings(
         node=settings.node_name, agent=agent, scrub_rate=float(settings.cache_scrub_rate),

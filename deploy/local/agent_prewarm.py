@@ -11,12 +11,15 @@ from typing import Final
 from coldstart.adapters.sources import source_for
 from coldstart.cache import inventory
 from coldstart.cache.filling import listed
+from coldstart.cache.inventory import Cached
 from coldstart.cache.wanting import Wanted
 from coldstart.core.cache.errors import CacheError, InUse, Pinned, Retryable
+from coldstart.core.cache.policy import RoomPolicy
+from coldstart.core.cache.quotas import matching
 from coldstart.core.prewarm import Candidate, Prewarm, PrewarmPolicy, Room, decide
 from deploy.local.agent import Agent
 from deploy.local.agent_facts import Disk, look
-from deploy.local.agent_view import AgentView
+from deploy.local.agent_view import AgentView, Size
 from deploy.local.flight import Why, Yielded
 from events.clock import Clock
 from events.units import Bytes, Instant, Seconds
@@ -104,7 +107,7 @@ class Prewarmer:
         keys = {_key(wanted): wanted for wanted in named}
         candidates = [self._candidate(wanted, names, disk, now) for wanted, names in named.items()]
         candidates += self._others(named, disk)
-        self.decided = decide(candidates, _room(disk), self._policy, now)
+        self.decided = decide(candidates, _room(disk, self._agent.settings.room), self._policy, now)
         await self._act(self.decided, keys, disk)
 
     def _forget(self, named: Mapping[Wanted, object]) -> None:
@@ -115,18 +118,21 @@ class Prewarmer:
     def _candidate(self, wanted: Wanted, names: list[str], disk: Disk, now: Instant) -> Candidate:
         manifest = disk.here.get(wanted)
         blob = None if manifest is None else disk.holder(manifest.digest)
-        size = self._view.sizes.get(wanted) if manifest is None else manifest.bytes
+        size = self._view.sizes.get(wanted) if manifest is None else Size(manifest.bytes, len(manifest.files))
         models = [self._view.models[name] for name in names]
         speed = self._agent.speeds.network or USUAL_SPEED
         failed = self._failures.get(wanted)
         return Candidate(
-            key=_key(wanted), bytes=size, rate=sum(model.rate(now) for model in models),
-            absence=Seconds((size or 0) / speed),  # the same for what is here and what is not: nobody takes turns
+            key=_key(wanted), bytes=None if size is None else size.bytes,
+            rate=sum(model.rate(now) for model in models),
+            # The same for what is here and what is not: nobody takes turns.
+            absence=Seconds((0 if size is None else size.bytes) / speed),
             here=manifest is not None, fetching=wanted in self._agent.flying(),
             wanted=any(model.counted_on(now) for model in models),
             pinned=blob is not None and blob.pinned,
             held=(blob is not None and blob.in_use) or self._agent.awaited(wanted),
-            retry_at=None if failed is None else failed.retry_at,
+            retry_at=None if failed is None else failed.retry_at, files=0 if size is None else size.files,
+            quotas=self._quotas(wanted),
         )  # fmt: skip
 
     def _others(self, named: Mapping[Wanted, object], disk: Disk) -> list[Candidate]:
@@ -134,10 +140,21 @@ class Prewarmer:
         return [
             Candidate(
                 key=one.digest, bytes=one.bytes, rate=0.0, absence=Seconds(0.0), here=True, pinned=one.pinned,
-                held=one.in_use,
+                held=one.in_use, files=len(one.blobs), quotas=self._quotas_of(one),
             )
             for one in disk.free_of(tuple(named))
         ]  # fmt: skip
+
+    def _quotas(self, wanted: Wanted) -> tuple[str, ...]:
+        quotas = self._agent.settings.room.quotas
+        try:
+            return matching(quotas, self._agent.shown(wanted)) if quotas else ()
+        except CacheError:  # its fetch says why no source reads it
+            return ()
+
+    def _quotas_of(self, one: Cached) -> tuple[str, ...]:
+        quotas = self._agent.settings.room.quotas
+        return tuple(dict.fromkeys(name for each in one.manifests for name in matching(quotas, each.source)))
 
     async def _act(self, made: Prewarm, keys: Mapping[str, Wanted], disk: Disk) -> None:
         agent = self._agent
@@ -171,7 +188,7 @@ class Prewarmer:
         try:
             source = source_for(wanted, self._agent.settings.fetching, self._clock)
             files = (await asyncio.to_thread(listed, wanted, source)).files
-            self._view.sizes[wanted] = Bytes(sum(file.bytes for file in files))
+            self._view.sizes[wanted] = Size(Bytes(sum(file.bytes for file in files)), len(files))
         except (CacheError, Retryable, OSError) as error:
             logger.info("the size of weights cannot be asked for: %s", error)
             self.failed(wanted, error)
@@ -181,7 +198,7 @@ def _key(wanted: Wanted) -> str:
     return f"{wanted.digest or ''} {wanted.identity}"
 
 
-def _room(disk: Disk) -> Room:
+def _room(disk: Disk, policy: RoomPolicy) -> Room:
     """What is not blobs (partial files, quarantine) takes room as well."""
     blobs = sum(one.bytes for one in disk.contents)
-    return Room(disk.space.capacity, Bytes(max(0, disk.space.used - blobs)))
+    return Room(disk.space.capacity, Bytes(max(0, disk.space.used - blobs)), policy.quotas)

@@ -12,7 +12,7 @@ from coldstart.cache.wanting import Got, Wanted
 from coldstart.core.budget import ENGINE_PHASES, Tier
 from deploy.local.agent import Agent
 from deploy.local.agent_facts import Disk, look, tier_of
-from deploy.local.agent_view import AgentView
+from deploy.local.agent_view import AgentView, Size
 from deploy.local.flight import Why, Yielded
 from events.clock import Clock
 from events.log import EventLog, LogUnavailable
@@ -90,7 +90,7 @@ class Teller:
 
     def ended(self, wanted: Wanted, got: Got) -> None:
         """See `Told`."""
-        self._view.sizes[wanted] = got.manifest.bytes
+        self._view.sizes[wanted] = Size(got.manifest.bytes, len(got.manifest.files))
         if not got.hit:
             self.fetches += 1
             self.fetched_bytes += got.transferred
@@ -203,7 +203,8 @@ class Teller:
             if model.wanted is None or model.wanted not in tiers:
                 continue
             manifest, tier = disk.here.get(model.wanted), tiers[model.wanted]
-            size = self._view.sizes.get(model.wanted) if manifest is None else manifest.bytes
+            known = self._view.sizes.get(model.wanted)
+            size = manifest.bytes if manifest is not None else None if known is None else known.bytes
             seconds, missing = self._seconds(name, tier, size), self._missing(model.wanted, tier, size)
             found.append(
                 ModelWarmth(

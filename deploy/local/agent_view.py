@@ -21,6 +21,14 @@ MOST_COUNTED = 64
 MOST_GATEWAYS = 64
 
 
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Of weights."""
+
+    bytes: Bytes
+    files: int
+
+
 @dataclass(slots=True)
 class KnownModel:
     """One declared model. `wanted` None: its weights do not go through the cache. `asked_until`: a person asked for
@@ -61,7 +69,7 @@ class AgentView:
 
     def __init__(self) -> None:
         self.models: dict[str, KnownModel] = {}
-        self.sizes: dict[Wanted, Bytes] = {}
+        self.sizes: dict[Wanted, Size] = {}
         """Of weights that were fetched or asked for, and that models name."""
 
     def fold(self, envelope: AnyEnvelope) -> bool:

@@ -26,6 +26,25 @@ class NoSpace(CacheError):
         self.capacity = capacity
 
 
+class OverQuota(NoSpace):
+    """The quota of these weights has no room, and nothing of it may be evicted. Told before the first byte."""
+
+    remedy = "raise the quota (the file of cache_quotas), or evict and unpin what it holds (relume cache du, cache ls)"
+
+    def __init__(
+        self, name: str, match: str, size: tuple[Bytes, Bytes | None], files: tuple[int, int | None]
+    ) -> None:  # fmt: skip
+        needed, most = size
+        bounds = [] if most is None else [f"{format_quantity(needed)} are needed of {format_quantity(most)} at most"]
+        bounds += [] if files[1] is None else [f"{files[0]} files of {files[1]} at most"]
+        CacheError.__init__(
+            self,
+            f"quota {name} ({match}): {', '.join(bounds)}; the rest of it is in use, pinned or another's too",
+        )
+        self.needed, self.capacity = needed, most or Bytes(0)
+        self.free = Bytes(0)
+
+
 class TooLarge(CacheError):
     """More than the cache may ever hold. Told before the first byte."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from events.units import Bytes, Seconds
 
@@ -53,6 +54,23 @@ class FetchPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class Quota:
+    """`match`: a pattern as a shell has them on the address without secrets; `*` crosses ``/``, case counts.
+
+    `bytes`, `files`: the most that may be in the cache (a file is an inode of the disk); None: as there is room.
+    """
+
+    name: str
+    match: str
+    bytes: Bytes | None = None
+    files: int | None = None
+
+    def has(self, source: str) -> bool:
+        """Whether weights of this address are its."""
+        return fnmatchcase(source, self.match)
+
+
+@dataclass(frozen=True, slots=True)
 class RoomPolicy:
     """How much of the disk the cache takes."""
 
@@ -64,6 +82,8 @@ class RoomPolicy:
     disk_floor: float = 0.05
     """Of the disk, this share stays free (and at most `disk_floor_most` bytes)."""
     disk_floor_most: Bytes = Bytes(10 * 1000**3)
+    quotas: tuple[Quota, ...] = ()
+    """How much of it the weights of some addresses may take."""
     sla: Seconds = Seconds(3.0)
     """The promised cold start: what fetches slower than this is missed most."""
 

@@ -41,6 +41,8 @@ class Entry:
     """In use or pinned: never evicted."""
     blobs: tuple[tuple[str, int], ...] = ()
     """Digest and bytes of each blob; empty: one, of their own digest. Evicting frees those that no other entry has."""
+    sources: tuple[str, ...] = ()
+    """The addresses that name them, without secrets."""
 
     @property
     def parts(self) -> tuple[tuple[str, int], ...]:
@@ -108,6 +110,13 @@ def tidy(space: Space, entries: Iterable[Entry], policy: RoomPolicy) -> tuple[En
     if space.used <= policy.high * space.capacity:
         return ()
     return _least_worth(math.ceil(space.used - policy.low * space.capacity), _Shared(entries), policy.sla)
+
+
+def freeing(missing: int, entries: Iterable[Entry], sla: Seconds) -> tuple[tuple[Entry, ...], int]:
+    """Whom to evict, least worth first, to free so much of what `blobs` count; and how much that frees: less, where
+    the rest is held."""
+    shared = _Shared(entries)
+    return _least_worth(missing, shared, sla), shared.freed
 
 
 class _Shared:
