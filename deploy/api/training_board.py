@@ -12,14 +12,14 @@ from typing import Final
 
 from deploy.api.book import Book
 from deploy.api.shapes import Metadata
-from deploy.api.training_facts import JobCosts, JobFacts
+from deploy.api.training_facts import JobCosts, JobFacts, leaves_something
 from deploy.api.training_status import training_status
 from deploy.api.trainingshapes import TrainingItem
 from events.envelope import AnyEnvelope
 from events.names import member_name
 from events.types.accounts import TrainingAccounted
 from events.types.reclaims import ReclaimChanged
-from events.types.training import RunState, TrainingDeclared, TrainingGranted, TrainingObserved
+from events.types.training import TrainingDeclared, TrainingGranted, TrainingObserved
 from events.units import Instant
 from preemption.core.attempts.states import State
 from preemption.core.lending.case import Cause
@@ -53,9 +53,7 @@ class JobBoard:
         if self.declared is None or not self.declared.deleted:
             return False
         observed = self.observed
-        if observed is None or observed.uid != self.declared.uid:
-            return True
-        return observed.state is RunState.ENDED and (observed.empty_at is not None or not observed.members)
+        return observed is None or observed.uid != self.declared.uid or not leaves_something(observed)
 
 
 class TrainingBoard:

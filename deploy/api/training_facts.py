@@ -42,7 +42,10 @@ class JobCosts:
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """What is known of one job. A grant or an observation of another uid is void and counts as None."""
+    """What is known of one job. A grant or an observation of another uid is void and counts as None.
+
+    `before`: the run that a deleted job of this name has left, if it has not ended or its cards are not seen empty.
+    """
 
     declared: TrainingDeclared
     now: Instant
@@ -51,6 +54,7 @@ class JobFacts:
     costs: JobCosts = field(default_factory=JobCosts)
     parts: Parts = field(default_factory=dict)
     """What it did with the cards that it held, up to now."""
+    before: TrainingObserved | None = None
 
     @property
     def alive(self) -> bool:
@@ -96,3 +100,8 @@ class JobFacts:
         """Whether it failed as often as it may."""
         most = self.declared.spec.get("maxFailures")
         return 0 < self.failures >= (most if isinstance(most, int) else MOST_FAILURES)
+
+
+def leaves_something(seen: TrainingObserved) -> bool:
+    """Whether processes of the run may exist, or its cards are not seen empty."""
+    return seen.state is not RunState.ENDED or (bool(seen.members) and seen.empty_at is None)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from deploy.api.training_facts import YIELDED, JobFacts
+from deploy.api.training_facts import YIELDED, JobFacts, leaves_something
 from deploy.api.trainingshapes import (
     CheckpointShape,
     Goodput,
@@ -86,11 +86,13 @@ def _verdict(facts: JobFacts) -> tuple[TrainingState, Reason]:
 
 
 def _without_void(facts: JobFacts) -> JobFacts:
-    uid = facts.declared.uid
+    uid, seen = facts.declared.uid, facts.observed
+    void = seen is not None and seen.uid != uid
     return replace(
         facts,
         granted=facts.granted if facts.granted and facts.granted.uid == uid else None,
-        observed=facts.observed if facts.observed and facts.observed.uid == uid else None,
+        observed=None if void else seen,
+        before=seen if void and seen is not None and leaves_something(seen) else None,
     )
 
 
@@ -151,6 +153,9 @@ def _back_off(facts: JobFacts) -> Reason:
 
 
 def _pending(facts: JobFacts) -> Reason:
+    if facts.before is not None:
+        left = "has not ended" if facts.before.state is not RunState.ENDED else "is not seen to be gone from its GPUs"
+        return "NameInUse", f"run {facts.before.run} of a deleted job of this name {left}; it is started after that"
     if facts.granted is None:
         return "Declared", "waiting for the allocator"
     return _word(facts.granted), facts.granted.message or "there is nothing that it could run on now"

@@ -21,10 +21,9 @@ _COLUMNS: Final = ("MOVE", "FROM", "TO", "GAINED", "PRICE", "HOW")
     "relume gpus defragment                 # which moves would help, and what they make room for",
     "relume gpus defragment -o json | jq .moves",
 ))  # fmt: skip
-@click.option("--dry-run", is_flag=True, default=True, help="Plan only. There is nothing else yet: nothing is moved.")
 @output("table", "json")
 @talking
-def defragment(connection: Connection, output: str, *, dry_run: bool) -> None:  # noqa: ARG001 - there is one way
+def defragment(connection: Connection, output: str) -> None:
     """Plan moves that make what is free of use again, in the order in which they would have to be made.
 
     GAINED is in GPUs that become of use, PRICE in A100-seconds of work: a cold start of a replica; what a training job

@@ -61,7 +61,10 @@ CASES: dict[str, Case] = {
     "cancelling": (declared(cancelled=True), granted(notice=NOTICE), observed(), TrainingState.CANCELLED, "Ending"),
     "cancelled": (declared(cancelled=True), granted(members=0), ended(Ending.SAVED), TrainingState.CANCELLED, ""),
     "deleted": (declared(deleted=True), granted(notice=NOTICE), observed(), TrainingState.CANCELLED, "Deleted"),
-    "of-another-uid": (declared(uid="v"), granted(), observed(), TrainingState.PENDING, "Declared"),
+    "of-another-uid": (declared(uid="v"), granted(), observed(), TrainingState.PENDING, "NameInUse"),
+    "of-another-uid-not-empty": (declared(uid="v"), granted(), observed(RunState.ENDED, ending=Ending.SAVED),
+                                 TrainingState.PENDING, "NameInUse"),
+    "of-another-uid-gone": (declared(uid="v"), granted(), ended(Ending.SAVED), TrainingState.PENDING, "Declared"),
 }  # fmt: skip
 
 
