@@ -7,12 +7,13 @@ way, so that both write the same and whoever comes second changes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from http import HTTPStatus
-from typing import Protocol
+from typing import Any, Protocol
 
 from deploy.api.board import Board, metadata_of
 from deploy.api.declaring import Declarations, refused
+from deploy.api.pool_board import PoolBoard, pool_metadata
 from deploy.api.problem import ProblemError, unknown
 from deploy.api.shapes import ApplyResult, Metadata
 from deploy.spec.kinds import Document
@@ -29,19 +30,25 @@ class Objects(Protocol):
     async def delete(self, name: str) -> bool:
         """Delete a model's object; False: there is none."""
 
+    async def delete_pool(self, name: str) -> bool:
+        """Delete a pool's object; False: there is none."""
+
     async def scale(self, name: str, wanted: Override | None) -> Override | None:
         """Write a person's number into a model's object, or take it away; the override that the number makes. Without
         an object: what was given."""
 
 
 class Declarer(Protocol):
-    """What declares models for the admin API: `Declarations`, or `ObjectsFirst`."""
+    """What declares models and pools for the admin API: `Declarations`, or `ObjectsFirst`."""
 
     async def apply_text(self, raw: bytes, *, dry_run: bool = False) -> ApplyResult:
         """See `Declarations.apply_text`."""
 
     async def delete(self, name: str) -> Metadata:
         """See `Declarations.delete`."""
+
+    async def delete_pool(self, name: str) -> Metadata:
+        """See `Declarations.delete_pool`."""
 
     async def scale(self, name: str, wanted: Override | None) -> None:
         """See `Declarations.scale`."""
@@ -50,10 +57,11 @@ class Declarer(Protocol):
 class ObjectsFirst:
     """See above."""
 
-    def __init__(self, declarations: Declarations, objects: Objects, board: Board) -> None:
+    def __init__(self, declarations: Declarations, objects: Objects, board: Board, pools: PoolBoard) -> None:
         self._declarations = declarations
         self._objects = objects
         self._board = board
+        self._pools = pools
 
     async def apply_text(self, raw: bytes, *, dry_run: bool = False) -> ApplyResult:
         """See `Declarer`. Whatever is wrong with any document is told before the first object is written."""
@@ -76,17 +84,30 @@ class ObjectsFirst:
         """See `Declarer`. An object that was refused, and so is declared by nobody, can be deleted too."""
         declared = self._board.declared(name)
         there = await self._objects.delete(name)
-        try:
-            return await self._declarations.delete(name)
-        except ProblemError as error:
-            if error.problem.status != HTTPStatus.NOT_FOUND or not there:
-                raise
-            if declared is not None:
-                return metadata_of(declared)
-            return Metadata(name=name, uid="", generation=0, revision=0)
+        before = None if declared is None else metadata_of(declared)
+        return await _withdrawn(self._declarations.delete(name), name, before, there=there)
+
+    async def delete_pool(self, name: str) -> Metadata:
+        """See `Declarer`. As with models."""
+        declared = self._pools.declared(name)
+        there = await self._objects.delete_pool(name)
+        before = None if declared is None else pool_metadata(declared)
+        return await _withdrawn(self._declarations.delete_pool(name), name, before, there=there)
 
     async def scale(self, name: str, wanted: Override | None) -> None:
         """See `Declarer`."""
         if self._board.declared(name) is None:
             raise unknown("model", name, self._board.names())
         await self._declarations.scale(name, await self._objects.scale(name, wanted))
+
+
+async def _withdrawn(
+    deleting: Coroutine[Any, Any, Metadata], name: str, before: Metadata | None, *, there: bool
+) -> Metadata:
+    """What `deleting` gives; of an object that was there and is declared no more: what was declared, or its name."""
+    try:
+        return await deleting
+    except ProblemError as error:
+        if error.problem.status != HTTPStatus.NOT_FOUND or not there:
+            raise
+        return before or Metadata(name=name, uid="", generation=0, revision=0)

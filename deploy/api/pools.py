@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from deploy.api import queries
 from deploy.api.board import Board
-from deploy.api.declaring import Declarations
+from deploy.api.fronting import Declarer
 from deploy.api.pool_board import PoolBoard, pool_metadata
 from deploy.api.poolshapes import CardBody, MarkedCard, PoolItem, PoolList, PoolStatus
 from deploy.api.problem import refuse, unknown
@@ -32,7 +32,7 @@ _GAVE_AWAY: Final = frozenset({State.DRAINING, State.LOST})
 class Pools:
     """Declared pools: list, read, delete. They are applied as models are."""
 
-    def __init__(self, boards: tuple[PoolBoard, TrainingBoard], declarations: Declarations, clock: Clock) -> None:
+    def __init__(self, boards: tuple[PoolBoard, TrainingBoard], declarations: Declarer, clock: Clock) -> None:
         self._board, self._training = boards
         self._declarations = declarations
         self._clock = clock

@@ -171,7 +171,7 @@ class AdminServer:
             Logs(parts.logs, parts.training_logs, self._boards, self._streams),
             Training(self.training, self.declarations, parts.clock),
             Reclaims(self.training, parts.log, parts.clock),
-            Pools((self.pools, self.training), self.declarations, parts.clock),
+            Pools((self.pools, self.training), self._declarer(), parts.clock),
             Cards((self.board, self.pools), parts.log, self._writer, parts.clock),
             Process(self._boards, parts.traffic, parts.clock, self._exposition, self),
         )
@@ -184,7 +184,9 @@ class AdminServer:
 
     def _declarer(self) -> Declarer:
         objects = self._parts.objects
-        return self.declarations if objects is None else ObjectsFirst(self.declarations, objects, self.board)
+        return (
+            self.declarations if objects is None else ObjectsFirst(self.declarations, objects, self.board, self.pools)
+        )
 
     def missing(self) -> Sequence[str]:
         """See `deploy.api.ports.Readiness`."""

@@ -16,7 +16,7 @@ from deploy.api.declaring import Declarations
 from deploy.api.ports import Reading
 from deploy.compose.part import readings, until_one_ends
 from deploy.kubernetes.cluster import KubernetesCluster, KubernetesStats
-from deploy.kubernetes.objects import ModelWriter
+from deploy.kubernetes.objects import ObjectWriter
 from deploy.kubernetes.pod_logs import PodLogs
 from deploy.kubernetes.settings import KubernetesSettings
 from deploy.settings.settings import Settings
@@ -43,7 +43,7 @@ class KubernetesPart:
         self._holds_lease = False
         self._allocating: asyncio.Task[None] | None = None
         self._cluster: KubernetesCluster | None = None
-        self.objects = ModelWriter(lambda: None if self._cluster is None else self._cluster.api, settings.namespace)
+        self.objects = ObjectWriter(lambda: None if self._cluster is None else self._cluster.api, settings.namespace)
         """What is applied through the admin API."""
         self.training_logs = MembersOutput(lambda: self._cluster)
 

@@ -16,8 +16,10 @@ from ruamel.yaml.error import YAMLError
 
 from deploy.api.problem import ProblemError
 from deploy.kubernetes.api import ApiError, ApiUnavailable
-from deploy.kubernetes.declaring import RETRY, Declaring, words_of
+from deploy.kubernetes.declared_objects import RETRY, told_of, words_of
+from deploy.kubernetes.declaring import Declaring
 from deploy.kubernetes.nodes import GPU
+from deploy.kubernetes.not_here import check_here
 from deploy.kubernetes.quantities import read_quantity
 from deploy.kubernetes.reflecting import Reflector
 from deploy.kubernetes.resources import EVENTS, Json, Resource
@@ -231,15 +233,14 @@ class AnnotatedObjects:
 
     async def _enrol(self, name: str, resource: Resource, item: Json) -> None:
         try:
-            model = check_as(Model, document(resource, item))
+            model = check_here(check_as(Model, document(resource, item)))
             await self._declaring.apply([model])
         except Wrong as error:
             why = str(error)
         except SpecRefused as refused:
             why = "; ".join(words_of(problem) for problem in refused.problems)
         except ProblemError as error:
-            fields = error.problem.problems
-            why = "; ".join(f"{field.path}: {field.rule}; {field.remedy}" for field in fields) or str(error)
+            why = told_of(error)
         else:
             note = f"relume scales it as model {name}"
             await self._tell(resource, item, Turn("Enrolled", note, warns=False, action="Enrol"))

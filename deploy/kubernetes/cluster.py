@@ -19,11 +19,12 @@ from deploy.kubernetes.annotated import AnnotatedObjects
 from deploy.kubernetes.api import KubeApi, connect
 from deploy.kubernetes.declaring import ModelObjects
 from deploy.kubernetes.enrolling import Enrolments
+from deploy.kubernetes.gpu_pools import PoolObjects
 from deploy.kubernetes.lease import Lease
 from deploy.kubernetes.leftovers import Leftovers
 from deploy.kubernetes.node_cache import NodeCache
 from deploy.kubernetes.node_states import NodeStates
-from deploy.kubernetes.objects import ModelWriter
+from deploy.kubernetes.objects import ObjectWriter
 from deploy.kubernetes.pod_logs import PodLogs
 from deploy.kubernetes.pod_sources import PodSources
 from deploy.kubernetes.pods import PodStore
@@ -52,6 +53,7 @@ from events.log import Batch, EventLog, Query, Start
 from events.names import ModelName, Topic
 from events.types.models import ModelDeclared
 from events.types.phases import ReplicaDrained, ReplicaSuspected
+from events.types.pools import PoolDeclared
 from events.types.replicas import CardsObserved, ReplicasObserved, ReplicaState
 from events.types.training import TrainingObserved
 from events.units import Seconds
@@ -110,6 +112,7 @@ class KubernetesCluster:
         self._nodes: NodeStates
         self._models: Reflector
         self._objects: ModelObjects
+        self._pool_objects: PoolObjects
         self._teller: Teller
         self._enrolments: Enrolments
         self._annotated: AnnotatedObjects
@@ -167,6 +170,7 @@ class KubernetesCluster:
         for kind in self._settings.enrolled:
             self._spawn(self._annotated.follow(kind))
         self._training.declare()
+        self._pool_objects.begin(self._spawn)
 
     def _state(self, name: ModelName) -> tuple[ReplicasObserved, AnyEnvelope | None]:
         return self._reconciler.state(name)
@@ -197,9 +201,10 @@ class KubernetesCluster:
         self._teller = Teller(api, self._lease, clock, settings, self._stories.facts)
         self._objects = ModelObjects(self._models, self._declaring, clock, settings, self._teller.accepted)
         self._teller.object_of = self._objects.object_of
+        self._pool_objects = PoolObjects(tools, self._declaring)
         self._annotated = AnnotatedObjects(tools, self._declaring, self._objects.object_of)
         self._enrolments.complain = self._annotated.complain
-        self._objects.release = ModelWriter(lambda: self._api, settings.namespace).release
+        self._objects.release = ObjectWriter(lambda: self._api, settings.namespace).release
         self._wired = True
 
     async def stop(self) -> None:
@@ -289,6 +294,8 @@ class KubernetesCluster:
             self._objects.declared(event)
             self._annotated.declared(event)
             self._enrolments.declared(ModelName(event.model), None if event.deleted else shape.target)
+        elif isinstance(envelope.data, PoolDeclared):
+            self._pool_objects.declared(envelope.data)
 
     def _take_news(self, batch: Batch) -> None:
         for record in batch.records:
@@ -371,10 +378,12 @@ class KubernetesCluster:
             ready=sum(replica.state is ReplicaState.READY for replica in replicas),
             starting=sum(replica.state is ReplicaState.STARTING for replica in replicas),
             starts=self._reconciler.starts, failures=self._reconciler.failures, adopted=self._leftovers.adopted,
-            refused_grants=self._view.refused_grants, refused_objects=self._objects.refused,
+            refused_grants=self._view.refused_grants,
+            refused_objects=self._objects.refused + self._pool_objects.refused,
             dropped_news=self._publisher.dropped_news, failed_appends=self._publisher.failed_appends,
             api_calls=sum(self._api.calls.values()), broken_watches=sum(one.broken for one in followed),
-            forgotten_pasts=sum(one.gone for one in followed), status_writes=self._teller.writes,
+            forgotten_pasts=sum(one.gone for one in followed),
+            status_writes=self._teller.writes + self._pool_objects.status_writes,
         )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from deploy.kubernetes import rules
 from deploy.kubernetes.resources import GROUP, VERSION
 from deploy.kubernetes.rules import Rule
 from deploy.kubernetes.structural import Schema, fill_defaults, structural
-from deploy.spec.schema import model_schema, training_schema
+from deploy.spec.schema import model_schema, pool_schema, training_schema
 from events.types.replicas import MAX_REPLICAS
 
 FOLDER: Final = Path(__file__).parent / "crds"
@@ -118,6 +118,18 @@ _TRAINING_STATUS: Final[Schema] = {
         "wanted": _number("Not written."), "revision": _number("Not written."),
     },
 }  # fmt: skip
+_POOL_STATUS: Final[Schema] = {
+    "type": "object",
+    "description": "What relume makes of it. Written by relume.",
+    "properties": {
+        "state": _text("InForce, NotLed or Refused."),
+        "reason": _text("Why, in a word."),
+        "message": _text("Why, in a sentence."),
+        "revision": _number("Counts up when the settings change."),
+        "observedGeneration": _number("The newest generation of the object that relume has taken in."),
+        "conditions": _conditions("What is told: Accepted, InForce."),
+    },
+}  # fmt: skip
 _AGE: Final = ("Age", "date", ".metadata.creationTimestamp")
 
 
@@ -135,6 +147,11 @@ def kinds() -> Sequence[Kind]:
             (("State", "string", ".status.state"), ("Run", "integer", ".status.run"),
              ("Ready", "integer", ".status.readyMembers"), ("Step", "integer", ".status.step"),
              ("Saved", "integer", ".status.checkpointStep"), ("Reason", "string", ".status.reason"), _AGE),
+        ),
+        Kind(
+            "GpuPool", "gpupools", ("rpool",), pool_schema(), rules.POOL, _POOL_STATUS,
+            (("State", "string", ".status.state"), ("Reserve", "number", ".spec.reserve.wholeCards"),
+             ("Budget", "integer", ".spec.reclaim.budgetPerHour"), ("Reason", "string", ".status.reason"), _AGE),
         ),
     )  # fmt: skip
 

@@ -1,4 +1,6 @@
-"""Model objects written for the admin API: server-side apply by our one field manager, never over another's fields.
+"""Objects written for the admin API: server-side apply by our one field manager, never over another's fields.
+
+Models and pools are objects; training jobs that are declared through the admin API are not.
 
 What others own (kubectl, GitOps) stays theirs: a document that says otherwise is refused with the API server's words.
 """
@@ -9,18 +11,23 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
+from deploy.api.declaring import refused
 from deploy.api.problem import ProblemError, refuse
 from deploy.api.shapes import FieldProblem
 from deploy.kubernetes.api import ApiError, ApiUnavailable, KubeApi
 from deploy.kubernetes.declaring import BY, UNTIL, document
-from deploy.kubernetes.resources import MODELS, Json
+from deploy.kubernetes.gpu_pools import document as pool_document
+from deploy.kubernetes.not_here import check_here
+from deploy.kubernetes.resources import GPU_POOLS, MODELS, Json, Resource
 from deploy.kubernetes.shapes import ANNOTATION_OBJECT
 from deploy.kubernetes.times import read_time
 from deploy.spec.check import check_as
 from deploy.spec.kinds import Document
 from deploy.spec.model import Model
+from deploy.spec.pool import GpuPool
+from deploy.spec.problem import SpecRefused
 from events.types.models import Override
 from events.units import format_instant
 
@@ -29,7 +36,7 @@ logger = logging.getLogger(__name__)
 _APPLY: Final = {"force": "false", "fieldValidation": "Strict"}
 
 
-class ModelWriter:
+class ObjectWriter:
     """Fulfils `deploy.api.fronting.Objects`. `api`: None while there is no connection yet."""
 
     def __init__(self, api: Callable[[], KubeApi | None], namespace: str) -> None:
@@ -38,28 +45,43 @@ class ModelWriter:
 
     async def write(self, documents: Sequence[Document], *, dry_run: bool) -> Sequence[Document]:
         """See the port. Kinds other than Model are given back as they are."""
-        return [
-            await self._write(one, dry_run=dry_run) if isinstance(one, Model) else one for one in documents
-        ]  # fmt: skip
+        for one in documents:
+            if isinstance(one, Model):
+                _check_here(one)
+        return [await self._written(one, dry_run=dry_run) for one in documents]
 
-    async def _write(self, model: Model, *, dry_run: bool) -> Model:
-        name = model.metadata.name
-        body = model.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)
+    async def _written(self, one: Document, *, dry_run: bool) -> Document:
+        if isinstance(one, Model):
+            return check_as(Model, document(await self._write(MODELS, one, dry_run=dry_run)))
+        if isinstance(one, GpuPool):
+            return check_as(GpuPool, pool_document(await self._write(GPU_POOLS, one, dry_run=dry_run)))
+        return one
+
+    async def _write(self, resource: Resource, document: Model | GpuPool, *, dry_run: bool) -> Json:
+        name = document.metadata.name
+        body: dict[str, Any] = document.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)
+        body.setdefault("spec", {})
         annotations = body["metadata"].get("annotations", {})
         body["metadata"]["annotations"] = {key: text for key, text in annotations.items() if key != ANNOTATION_OBJECT}
         query = _APPLY | ({"dryRun": "All"} if dry_run else {})
         try:
-            found = await self._api().apply(MODELS.path(self._namespace, name), body, query)
+            return await self._api().apply(resource.path(self._namespace, name), body, query)
         except (ApiError, ApiUnavailable) as error:
-            raise _told(error, name) from error
-        return check_as(Model, document(found))
+            raise _told(error, _about(resource, name)) from error
 
     async def delete(self, name: str) -> bool:
         """See the port."""
+        return await self._delete(MODELS, name)
+
+    async def delete_pool(self, name: str) -> bool:
+        """See the port."""
+        return await self._delete(GPU_POOLS, name)
+
+    async def _delete(self, resource: Resource, name: str) -> bool:
         try:
-            return await self._api().delete(MODELS.path(self._namespace, name))
+            return await self._api().delete(resource.path(self._namespace, name))
         except (ApiError, ApiUnavailable) as error:
-            raise _told(error, name) from error
+            raise _told(error, _about(resource, name)) from error
 
     async def scale(self, name: str, wanted: Override | None) -> Override | None:
         """See the port: `spec.replicas`, and in an annotation until when it counts."""
@@ -73,9 +95,9 @@ class ModelWriter:
         except ApiError as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return wanted  # declared by other ways than an object
-            raise _told(error, name) from error
+            raise _told(error, _about(MODELS, name)) from error
         except ApiUnavailable as error:
-            raise _told(error, name) from error
+            raise _told(error, _about(MODELS, name)) from error
         return None if wanted is None or until is None else replace(wanted, by=BY, until=read_time(until))
 
     async def release(self, name: str) -> None:
@@ -95,11 +117,23 @@ class ModelWriter:
         return api
 
 
-def _told(error: ApiError | ApiUnavailable, name: str) -> ProblemError:
+def _check_here(model: Model) -> None:
+    try:
+        check_here(model)
+    except SpecRefused as problem:
+        raise refused(problem.problems) from problem
+
+
+def _about(resource: Resource, name: str) -> str:
+    """What people call it."""
+    return f"{'pool' if resource == GPU_POOLS else 'model'} {name}"
+
+
+def _told(error: ApiError | ApiUnavailable, about: str) -> ProblemError:
     """The API server's no, in our form."""
     if isinstance(error, ApiUnavailable):
         return refuse(
-            HTTPStatus.SERVICE_UNAVAILABLE, "api-server-away", f"the object of model {name} was not written: {error}",
+            HTTPStatus.SERVICE_UNAVAILABLE, "api-server-away", f"the object of {about} was not written: {error}",
             remedy="try again; nothing is declared without its object",
         )  # fmt: skip
     match error.status:
@@ -107,11 +141,11 @@ def _told(error: ApiError | ApiUnavailable, name: str) -> ProblemError:
             remedy = (
                 "change these fields where they are managed (kubectl, your repository), or give them up there first"
             )
-            return refuse(HTTPStatus.CONFLICT, "managed-elsewhere", f"model {name}: {error.message}", remedy=remedy)
+            return refuse(HTTPStatus.CONFLICT, "managed-elsewhere", f"{about}: {error.message}", remedy=remedy)
         case HTTPStatus.UNPROCESSABLE_ENTITY | HTTPStatus.BAD_REQUEST:
             fields = [_field(path, message) for path, message in error.causes]
             return refuse(
-                HTTPStatus.UNPROCESSABLE_ENTITY, "refused", f"the API server refused model {name}: {error.message}",
+                HTTPStatus.UNPROCESSABLE_ENTITY, "refused", f"the API server refused {about}: {error.message}",
                 remedy="mend this and apply again", fields=fields,
             )  # fmt: skip
         case HTTPStatus.FORBIDDEN:
@@ -119,8 +153,8 @@ def _told(error: ApiError | ApiUnavailable, name: str) -> ProblemError:
             return refuse(HTTPStatus.FORBIDDEN, "forbidden", error.message, remedy=remedy)
         case HTTPStatus.NOT_FOUND:
             remedy = "relume install --only-crds"
-            return refuse(HTTPStatus.BAD_GATEWAY, "no-definition", f"model {name}: {error.message}", remedy=remedy)
-    return refuse(HTTPStatus.BAD_GATEWAY, "api-server", f"model {name}: {error}", remedy="relume doctor says more")
+            return refuse(HTTPStatus.BAD_GATEWAY, "no-definition", f"{about}: {error.message}", remedy=remedy)
+    return refuse(HTTPStatus.BAD_GATEWAY, "api-server", f"{about}: {error}", remedy="relume doctor says more")
 
 
 def _field(path: str, message: str) -> FieldProblem:

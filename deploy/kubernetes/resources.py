@@ -39,6 +39,7 @@ class Resource:
 
 MODELS: Final = Resource(GROUP, VERSION, "models", "Model")
 TRAINING_JOBS: Final = Resource(GROUP, VERSION, "trainingjobs", "TrainingJob")
+GPU_POOLS: Final = Resource(GROUP, VERSION, "gpupools", "GpuPool")
 JOBS: Final = Resource("batch", "v1", "jobs", "Job")
 PODS: Final = Resource("", "v1", "pods", "Pod")
 NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)

@@ -122,6 +122,14 @@ TRAINING: Final[Mapping[str, Sequence[Rule]]] = {
     "spec.pod.mounts[]": _MOUNT,
 }  # fmt: skip
 
+POOL: Final[Mapping[str, Sequence[Rule]]] = {
+    "": (_NAMED,),
+    "spec.settling": (
+        Rule(_at_most("self.first", "self.longest"),
+             "first is longer than longest, so longest would shorten it; make it shorter, or longest longer"),
+    ),
+}  # fmt: skip
+
 UNFILLED: Final = frozenset({"spec.timeouts.firstByte", "spec.timeouts.idle"})
 """Fields whose defaults the API server must not fill in: a rule asks whether a person wrote them."""
 

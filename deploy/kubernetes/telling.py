@@ -6,38 +6,26 @@ what was written last; so many changes become one write, and an API server that 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from deploy.api.shapes import ModelState, ModelStatus
 from deploy.api.status import Facts, model_status
-from deploy.kubernetes.api import ApiError, ApiUnavailable, KubeApi, pause
+from deploy.kubernetes.api import ApiError, KubeApi
 from deploy.kubernetes.lease import Lease
 from deploy.kubernetes.resources import EVENTS, MODELS, Json
 from deploy.kubernetes.settings import KubernetesSettings
+from deploy.kubernetes.status_writes import Acceptance, StatusWrites
 from deploy.kubernetes.telling_parts import Turn, condition, event_body
 from deploy.kubernetes.views import LABEL_MODEL
 from events.clock import Clock
-from events.units import Instant, Seconds
 
 logger = logging.getLogger(__name__)
 
-APART: Final = Seconds(0.5)
-"""Between two writes of one object's status: a burst of phases is one story. Chosen."""
 _TROUBLE: Final = frozenset({ModelState.FAILED})
 _QUIET: Final = frozenset({"", "Granted", "Wished", "Place", "Spawn", "Load", "Warmup"})
 """Reasons that pass by in each start: they stand in the status, and are no Event of their own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Acceptance:
-    """What became of an object's newest generation that was looked at; `problem` empty: it is declared."""
-
-    generation: int
-    problem: str
 
 
 class Teller:
@@ -57,8 +45,7 @@ class Teller:
         self._accepted: dict[str, Acceptance] = {}
         self._written: dict[str, Json] = {}
         self._turned: dict[str, tuple[str, str]] = {}
-        self._dirty: dict[str, None] = {}
-        self._wake = asyncio.Event()
+        self._queue = StatusWrites("model", clock, self._tell)
         self.writes = 0
         self.events = 0
 
@@ -69,32 +56,11 @@ class Teller:
 
     def mark(self, name: str) -> None:
         """Something about a model changed."""
-        self._dirty[name] = None
-        self._wake.set()
+        self._queue.mark(name)
 
     async def run(self) -> None:
         """Write until cancelled."""
-        tries = 0
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            dirty, self._dirty = self._dirty, {}
-            while dirty:
-                name = next(iter(dirty))
-                try:
-                    await self._tell(name)
-                    tries = 0
-                except ApiUnavailable as error:
-                    self._dirty = dirty | self._dirty
-                    self._wake.set()
-                    logger.debug("the status of model %s and others waits: %s", name, error)
-                    await pause(tries, error.after)
-                    tries += 1
-                    break
-                except ApiError as error:
-                    logger.warning("the status of model %s cannot be written: %s", name, error)
-                del dirty[name]
-            await self._clock.sleep_until(Instant(self._clock.now() + APART))
+        await self._queue.run()
 
     async def _tell(self, name: str) -> None:
         found = self.object_of(name)

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-from deploy.kubernetes.resources import DEPLOYMENTS, STATEFUL_SETS, Resource
+from deploy.kubernetes.resources import DEPLOYMENTS, GPU_POOLS, STATEFUL_SETS, Resource
 from tests.support.kube_world import World, parsed, pod_model
 from tests.support.running import simulated
 
@@ -78,7 +78,7 @@ async def annotated(here: World, resource: Resource, name: str = "mistral", **an
 
 
 async def through_admin_port(here: World) -> None:
-    """What the command line does to objects and pods: apply, logs, scale, delete."""
+    """What the command line does to objects and pods: apply, logs, scale, delete; to a pool too."""
     admin = f"{here.relume.endpoints['admin']}/v1alpha1"
     headers = {"Content-Type": "application/yaml"}
     document = pod_model("own", minReplicas=1).encode()
@@ -90,6 +90,17 @@ async def through_admin_port(here: World) -> None:
     async with here.session.put(f"{admin}/models/own/scale", json={"replicas": 0, "for": "1h"}) as answer:
         assert answer.status == 200, await answer.text()
     async with here.session.delete(f"{admin}/models/own") as answer:
+        assert answer.status == 200, await answer.text()
+    pool = b"{apiVersion: relume.dev/v1alpha1, kind: GpuPool, metadata: {name: default}}"
+    async with here.session.post(f"{admin}/apply", data=pool, headers=headers) as answer:
+        assert answer.status == 200, await answer.text()
+
+    async def told() -> bool:
+        found = await here.api.get(GPU_POOLS.path(here.namespace, "default"))
+        return bool(found.get("status", {}).get("state") == "InForce")
+
+    await here.until("the pool's object says that it is in force", told)
+    async with here.session.delete(f"{admin}/pools/default") as answer:
         assert answer.status == 200, await answer.text()
 
 

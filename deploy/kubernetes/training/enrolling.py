@@ -17,13 +17,14 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from deploy.kubernetes.api import ApiError, ApiUnavailable
+from deploy.kubernetes.declared_objects import RefusedObject
 from deploy.kubernetes.nodes import GPU, mig_profile
 from deploy.kubernetes.quantities import read_quantity
 from deploy.kubernetes.reflecting import Reflector, key_of
 from deploy.kubernetes.resources import Json
 from deploy.kubernetes.training.job_kinds import KINDS, JobKind, Template
 from deploy.kubernetes.training.looks import Target
-from deploy.kubernetes.training.objects import ANNOTATION_TARGET, Refused, Source, Wanted, metadata_of
+from deploy.kubernetes.training.objects import ANNOTATION_TARGET, Source, Wanted, metadata_of
 from deploy.kubernetes.training.tools import PodTools
 from deploy.kubernetes.views import PodView
 from deploy.local.training.starting import LISTEN
@@ -133,7 +134,7 @@ class Enrolled:
         if known is None or known[0] != version:
             try:
                 taken = wanted_of(kind, found) is not None
-            except Refused:
+            except RefusedObject:
                 taken = False
             if len(self._judged) > 2 * self.count + JUDGED_MOST:
                 self._judged.clear()  # those that are gone
@@ -194,18 +195,18 @@ class EnrolledJob:
 
 
 def wanted_of(kind: JobKind, found: Json) -> Wanted | None:
-    """What an enrolled object declares. Raises Refused."""
+    """What an enrolled object declares. Raises RefusedObject."""
     metadata = found["metadata"]
     if metadata.get("labels", {}).get(LABEL) != "true":
         return None
     if KUEUE in metadata.get("labels", {}):
-        raise Refused(
+        raise RefusedObject(
             f"it is in the queue {metadata['labels'][KUEUE]} of Kueue, which decides when it runs and is left to; take "
             f"the label {KUEUE} away to have relume decide"
         )
     templates = [one for one in kind.templates(found) if one.count]
     if not templates:
-        raise Refused("it has no pods to run; give it some")
+        raise RefusedObject("it has no pods to run; give it some")
     contract = _contract(metadata.get("annotations", {}).get(ANNOTATION_CONTRACT, ""))
     spec: dict[str, Any] = {
         "command": _command(templates[0]), "members": sum(one.count for one in templates),
@@ -225,9 +226,11 @@ def _contract(text: str) -> Mapping[str, Any]:
     try:
         said = YAML(typ="safe", pure=True).load(text) if text.strip() else {}
     except YAMLError as error:
-        raise Refused(f"the annotation {ANNOTATION_CONTRACT} is no YAML: {str(error)[:200]}") from None
+        raise RefusedObject(f"the annotation {ANNOTATION_CONTRACT} is no YAML: {str(error)[:200]}") from None
     if not isinstance(said, dict) or any(part not in PARTS for part in said):
-        raise Refused(f"the annotation {ANNOTATION_CONTRACT} holds {', '.join(PARTS)}, as a TrainingJob does; not more")
+        raise RefusedObject(
+            f"the annotation {ANNOTATION_CONTRACT} holds {', '.join(PARTS)}, as a TrainingJob does; not more"
+        )
     return said
 
 
@@ -243,7 +246,7 @@ def _resources(templates: list[Template]) -> dict[str, Any]:
     asked = [_asked(one) for one in templates]
     gpus = {tuple(sorted((name, count) for name, count in one.items() if name.startswith(GPU[:11]))) for one in asked}
     if len(gpus) > 1:
-        raise Refused("its pods ask for different GPUs, and members of a gang are alike; enrol one kind of pods")
+        raise RefusedObject("its pods ask for different GPUs, and members of a gang are alike; enrol one kind of pods")
     made: dict[str, Any] = {"cpu": max(one.get("cpu", 0.0) for one in asked)}
     made["memory"] = int(max(one.get("memory", 0.0) for one in asked))
     for name, count in next(iter(gpus)):

@@ -1,37 +1,27 @@
 """From objects to declarations of training jobs: TrainingJob objects, and Jobs of others that carry our label.
 
-As with models (`deploy.kubernetes.declaring`): level-based, what is wrong is told on the object, and what was declared
-before stays. A name belongs to one object: a TrainingJob before a Job of others.
+As with models (`declared_objects`). A name belongs to one object: a TrainingJob before a Job of others.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from deploy.api.problem import ProblemError
-from deploy.kubernetes.declaring import RETRY
+from deploy.kubernetes import declared_objects
+from deploy.kubernetes.declared_objects import Accepted, DeclaredObjects, RefusedObject
 from deploy.kubernetes.reflecting import Reflector
 from deploy.kubernetes.resources import Json, Resource
-from deploy.kubernetes.shapes import ANNOTATION_OBJECT
 from deploy.spec.check import check_as
 from deploy.spec.document import API_VERSION
 from deploy.spec.kinds import Document
-from deploy.spec.problem import SpecProblem, SpecRefused
 from deploy.spec.training import TrainingJob
 from events.clock import Clock
-from events.log import LogUnavailable
 from events.types.training import TrainingDeclared
-from events.units import Instant
-
-logger = logging.getLogger(__name__)
 
 ANNOTATION_TARGET: Final = "relume.dev/training-target"
 """In a declaration: ``apiVersion/kind/name`` of the enrolled object that runs it. Ours, as `ANNOTATION_OBJECT` is."""
-_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class Declares(Protocol):
@@ -47,10 +37,6 @@ class Declares(Protocol):
         """Let it give its GPUs back, or resume it."""
 
 
-class Refused(Exception):
-    """An object cannot be enrolled. The text says why, and what to do."""
-
-
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What an object says: a document, and whether another hand holds it back. `paused` None: it does not say."""
@@ -61,29 +47,24 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A kind of object. `wanted` says what one declares; None: nothing (it is not enrolled). Raises Refused."""
+    """A kind of object. `wanted` says what one declares; None: nothing (it is not enrolled). Raises RefusedObject."""
 
     resource: Resource
     reflector: Reflector
     wanted: Callable[[Json], Wanted | None]
 
 
-class JobObjects:
+class JobObjects(DeclaredObjects[TrainingDeclared]):
     """Follows what stands in the log (`declared`) and the objects of one namespace. `told` hears what became of one."""
 
-    def __init__(
-        self, declaring: Declares, clock: Clock, namespace: str, told: Callable[[str, int, str], None]
-    ) -> None:
+    word = "training job"
+
+    def __init__(self, declaring: Declares, clock: Clock, namespace: str, told: Accepted) -> None:
+        super().__init__(clock, told)
         self.sources: list[Source] = []
         """In order of precedence. Fill it before anything is read."""
         self._declaring = declaring
-        self._clock = clock
         self._namespace = namespace
-        self._told = told
-        self._declared: dict[str, TrainingDeclared] = {}
-        self._dirty: dict[str, None] = {}
-        self._wake = asyncio.Event()
-        self.refused = 0
 
     def declared(self, event: TrainingDeclared) -> None:
         """A declaration stands in the log."""
@@ -102,82 +83,32 @@ class JobObjects:
         """Whether it declares anything. One that is wrong counts too: what is wrong with it must be told."""
         try:
             return source.wanted(found) is not None
-        except Refused:
+        except RefusedObject:
             return True
 
-    def changed(self, key: str) -> None:
-        """An object changed, or is gone."""
-        self._dirty[key.rpartition("/")[2]] = None
-        self._wake.set()
-
-    async def run(self) -> None:
-        """Declare until cancelled. Begin when both sides have been read."""
-        for name, event in self._declared.items():
-            if not event.deleted and ANNOTATION_OBJECT in event.annotations:
-                self._dirty[name] = None
-        for source in self.sources:
-            self._dirty |= dict.fromkeys(key.rpartition("/")[2] for key in source.reflector.objects)
-        self._wake.set()
-        tries = 0
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            for name in list(self._dirty):
-                del self._dirty[name]
-                try:
-                    await self._settle(name)
-                    tries = 0
-                except LogUnavailable as error:
-                    logger.warning("training job %s cannot be declared now: %s", name, error)
-                    self._dirty[name] = None
-                    await self._clock.sleep_until(Instant(self._clock.now() + RETRY[min(tries, len(RETRY) - 1)]))
-                    tries += 1
-                    self._wake.set()
-
-    async def _settle(self, name: str) -> None:
+    def _found(self, name: str) -> Json | None:
         known = self.object_of(name)
-        if known is None or "deletionTimestamp" in known[1]["metadata"]:
-            await self._withdraw(name)
-            return
-        source, found = known
-        generation = int(found["metadata"].get("generation", 0))
-        try:
-            wanted = source.wanted(found)
-            assert wanted is not None  # else it would not count
-            job, declared = check_as(TrainingJob, wanted.document), self._declared.get(name)
-            if declared is not None and not declared.deleted and _object_uid(declared) not in ("", uid_of(found)):
-                await self._declaring.delete_training(name)  # an object of this name was deleted, and made anew
-            await self._declaring.apply([job])
-            await self._pause(name, wanted.paused)
-        except Refused as refused:
-            self._refuse(name, generation, str(refused))
-        except SpecRefused as refused:
-            self._refuse(name, generation, "; ".join(_words(problem) for problem in refused.problems))
-        except ProblemError as error:
-            fields = error.problem.problems
-            text = "; ".join(f"{field.path}: {field.rule}; {field.remedy}" for field in fields) or str(error)
-            self._refuse(name, generation, text)
-        else:
-            self._told(name, generation, "")
+        return None if known is None else known[1]
+
+    def _keys(self) -> Iterable[str]:
+        return [key for source in self.sources for key in source.reflector.objects]
+
+    async def _declare(self, name: str, found: Json) -> None:
+        known = self.object_of(name)
+        wanted = None if known is None else known[0].wanted(found)
+        assert wanted is not None  # else it would not have been found
+        job = check_as(TrainingJob, wanted.document)
+        await self._end_former(name, found)
+        await self._declaring.apply([job])
+        await self._pause(name, wanted.paused)
+
+    async def _delete(self, name: str) -> object:
+        return await self._declaring.delete_training(name)
 
     async def _pause(self, name: str, paused: bool | None) -> None:
         declared = self._declared.get(name)
         if paused is not None and (declared.paused if declared is not None else False) != paused:
             await self._declaring.pause(name, paused=paused)
-
-    def _refuse(self, name: str, generation: int, problem: str) -> None:
-        self.refused += 1
-        logger.warning("the object of training job %s is not declared: %s", name, problem)
-        self._told(name, generation, problem)
-
-    async def _withdraw(self, name: str) -> None:
-        declared = self._declared.get(name)
-        if declared is None or declared.deleted or not _object_uid(declared):
-            return
-        try:
-            await self._declaring.delete_training(name)
-        except ProblemError as error:
-            logger.info("training job %s: %s", name, error)  # it is gone already
 
 
 def of_training_job(found: Json) -> Wanted:
@@ -188,24 +119,5 @@ def of_training_job(found: Json) -> Wanted:
 
 
 def metadata_of(found: Json) -> dict[str, Any]:
-    """The metadata of a document: without what Kubernetes and other programs keep there, and with the object's uid."""
-    metadata = found["metadata"]
-    ours = (_APPLIED, ANNOTATION_OBJECT, ANNOTATION_TARGET)
-    annotations = {name: text for name, text in metadata.get("annotations", {}).items() if name not in ours}
-    return {
-        "name": metadata["name"], "labels": dict(metadata.get("labels", {})),
-        "annotations": annotations | {ANNOTATION_OBJECT: uid_of(found)},
-    }  # fmt: skip
-
-
-def uid_of(found: Json) -> str:
-    """An object's uid."""
-    return str(found["metadata"]["uid"])
-
-
-def _object_uid(declared: TrainingDeclared) -> str:
-    return declared.annotations.get(ANNOTATION_OBJECT, "")
-
-
-def _words(problem: SpecProblem) -> str:
-    return f"{problem.path}: {problem.rule}; {problem.remedy}"
+    """The metadata of a document of a training job, without what would pass for ours."""
+    return declared_objects.metadata_of(found, (ANNOTATION_TARGET,))

@@ -4,7 +4,6 @@ Events on it, or on the Job of others that runs it. `kubectl describe` tells the
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any, Final
@@ -12,16 +11,15 @@ from typing import Any, Final
 from deploy.api.training_facts import JobFacts
 from deploy.api.training_status import training_status
 from deploy.api.trainingshapes import TrainingState, TrainingStatus
-from deploy.kubernetes.api import ApiError, ApiUnavailable, KubeApi, pause
+from deploy.kubernetes.api import ApiError, KubeApi
 from deploy.kubernetes.lease import Lease
 from deploy.kubernetes.resources import EVENTS, TRAINING_JOBS, Json
 from deploy.kubernetes.settings import KubernetesSettings
-from deploy.kubernetes.telling import APART, Acceptance
+from deploy.kubernetes.status_writes import Acceptance, StatusWrites
 from deploy.kubernetes.telling_parts import Turn, condition, event_body
 from deploy.kubernetes.training.objects import Source
 from deploy.kubernetes.training.shaping import LABEL_JOB
 from events.clock import Clock
-from events.units import Instant
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +47,7 @@ class TrainingTeller:
         self._accepted: dict[str, Acceptance] = {}
         self._written: dict[str, Json] = {}
         self._turned: dict[str, tuple[str, str, int]] = {}
-        self._dirty: dict[str, None] = {}
-        self._wake = asyncio.Event()
+        self._queue = StatusWrites("training job", clock, self._tell)
         self.writes = 0
         self.events = 0
 
@@ -61,33 +58,11 @@ class TrainingTeller:
 
     def mark(self, name: str) -> None:
         """Something about a job changed."""
-        self._dirty[name] = None
-        self._wake.set()
+        self._queue.mark(name)
 
     async def run(self) -> None:
         """Write until cancelled."""
-        tries = 0
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            dirty, self._dirty = self._dirty, {}
-            while dirty:
-                name = next(iter(dirty))
-                try:
-                    await self._tell(name)
-                    tries = 0
-                except ApiUnavailable as error:
-                    self._dirty = dirty | self._dirty
-                    self._wake.set()
-                    logger.debug("the status of training job %s and others waits: %s", name, error)
-                    await pause(tries, error.after)
-                    tries += 1
-                    break
-                except ApiError as error:
-                    level = logging.DEBUG if error.status == 404 else logging.WARNING  # it was deleted meanwhile
-                    logger.log(level, "the status of training job %s cannot be written: %s", name, error)
-                del dirty[name]
-            await self._clock.sleep_until(Instant(self._clock.now() + APART))
+        await self._queue.run()
 
     async def _tell(self, name: str) -> None:
         known, accepted = self.object_of(name), self._accepted.get(name)

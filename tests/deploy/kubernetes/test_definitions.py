@@ -11,15 +11,27 @@ import pytest
 
 from deploy.kubernetes.api import ApiError, KubeApi, connect
 from deploy.kubernetes.declaring import document
-from deploy.kubernetes.resources import MODELS, Json, Resource
+from deploy.kubernetes.gpu_pools import document as pool_document
+from deploy.kubernetes.resources import GPU_POOLS, MODELS, Json, Resource
 from deploy.spec.check import check, check_as
 from deploy.spec.declare import written_spec
+from deploy.spec.declare_pool import written_pool
 from deploy.spec.model import Model
+from deploy.spec.pool import GpuPool
 from deploy.spec.problem import SpecRefused
 from tests.support.bad_specs import ROWS
 from tests.support.kube_plane import ControlPlane
 from tests.support.kube_world import NAMESPACES
-from tests.support.specs import Document, full, full_training, put, smallest, smallest_training
+from tests.support.specs import (
+    Document,
+    full,
+    full_pool,
+    full_training,
+    put,
+    smallest,
+    smallest_pool,
+    smallest_training,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.kubernetes, pytest.mark.needs("kubernetes")]
 
@@ -76,6 +88,20 @@ async def test_a_document_is_the_same_declaration_in_both_places(api: KubeApi, s
 async def test_training_jobs_are_taken(api: KubeApi, space: str, body: Document) -> None:
     """Documents of training jobs are stored as they are written."""
     assert await refusal(api, space, body, TRAININGS) == ""
+
+
+@pytest.mark.parametrize("body", [smallest_pool(), full_pool()], ids=["smallest", "full"])
+async def test_a_pool_is_the_same_declaration_in_both_places(api: KubeApi, space: str, body: Document) -> None:
+    """As with models, also when it has no spec at all."""
+    stored = await api.create(GPU_POOLS.path(space), body, STRICT)
+    assert written_pool(check_as(GpuPool, pool_document(stored))) == written_pool(check_as(GpuPool, body))
+
+
+async def test_a_rule_of_pools_is_told(api: KubeApi, space: str) -> None:
+    """The one between two fields, and a bound."""
+    body = put(smallest_pool(), "spec.settling", {"first": "1h", "longest": "5m"})
+    assert "first is longer than longest" in await refusal(api, space, body, GPU_POOLS)
+    assert "wholeCards" in await refusal(api, space, put(smallest_pool(), "spec.reserve.wholeCards", 1.5), GPU_POOLS)
 
 
 ONLY_HERE = {"no-such-field"}

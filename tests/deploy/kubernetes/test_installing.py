@@ -118,7 +118,7 @@ def test_install_again_and_uninstall(cluster: Cluster) -> None:
     kept = {name for name, one in gone.items() if one["outcome"] == "kept"}
     assert (code, kept) == (0, {
         "PersistentVolumeClaim/relume", "CustomResourceDefinition/models.relume.dev",
-        "CustomResourceDefinition/trainingjobs.relume.dev",
+        "CustomResourceDefinition/trainingjobs.relume.dev", "CustomResourceDefinition/gpupools.relume.dev",
     })  # fmt: skip
     with pytest.raises(ApiError, match="NotFound"):
         cluster.get(DEPLOYMENTS.path(cluster.namespace, "relume"))

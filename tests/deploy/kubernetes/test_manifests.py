@@ -142,7 +142,8 @@ async def test_each_verb_that_is_granted_is_used_and_the_other_way_round(plane: 
         rights, refused = used(plane, f"system:serviceaccount:{here.namespace}:relume")
         assert refused == []
         assert await needs_create(here, kubeconfig)
-        within = {("", "pods", "create"), ("relume.dev", "models", "create")}  # asked within the patch, and not logged
+        # asked within the patch, and not logged
+        within = {("", "pods", "create"), ("relume.dev", "models", "create"), ("relume.dev", "gpupools", "create")}
         assert granted() == rights | within
 
 

@@ -9,12 +9,14 @@ import pytest
 
 from deploy.api.problem import ProblemError
 from deploy.kubernetes.api import ApiError, ApiUnavailable, KubeApi
-from deploy.kubernetes.objects import ModelWriter
+from deploy.kubernetes.objects import ObjectWriter
 from deploy.kubernetes.resources import Json
 from deploy.spec.check import check_as
 from deploy.spec.model import Model
+from deploy.spec.pool import GpuPool
 from events.types.models import Override
 from events.units import Instant
+from tests.support.specs import put, smallest
 
 NUMBER = Override(replicas=2, until=Instant(1e9 + 0.25), by="admin")
 
@@ -48,9 +50,15 @@ class Server:
             raise self.error
 
 
-def writer(server: Server | None) -> ModelWriter:
+def writer(server: Server | None) -> ObjectWriter:
     """On this server; None: it was not reached yet."""
-    return ModelWriter(lambda: cast("KubeApi | None", server), "models")
+    return ObjectWriter(lambda: cast("KubeApi | None", server), "models")
+
+
+def pool(**spec: Any) -> GpuPool:
+    """A document."""
+    head = {"apiVersion": "relume.dev/v1alpha1", "kind": "GpuPool", "metadata": {"name": "default"}}
+    return check_as(GpuPool, {**head, **({"spec": spec} if spec else {})})
 
 
 def model(**metadata: Any) -> Model:
@@ -127,3 +135,31 @@ async def test_before_the_api_server_was_reached_nothing_is_written() -> None:
         with pytest.raises(ProblemError) as caught:
             await call
         assert caught.value.problem.status == 503
+
+
+async def test_a_pool_is_written_as_a_model_is() -> None:
+    """What a person wrote of it, also when that is nothing; a no names the pool."""
+    server = Server()
+    for document, spec in ((pool(), {}), (pool(reclaim={"budgetPerHour": 3}), {"reclaim": {"budgetPerHour": 3}})):
+        (written,) = await writer(server).write([document], dry_run=False)
+        verb, path, body, query = server.calls.pop()
+        assert (verb, path) == ("apply", "/apis/relume.dev/v1alpha1/namespaces/models/gpupools/default")
+        assert (body["spec"], query["force"], "dryRun" in query) == (spec, "false", False)
+        assert isinstance(written, GpuPool)
+        assert (written.spec, written.metadata.annotations) == (document.spec, {"relume.dev/object": "u1"})
+    assert await writer(server).delete_pool("default")
+    with pytest.raises(ProblemError, match="pool default"):
+        await writer(Server(ApiError(409, "Conflict", "theirs"))).write([pool()], dry_run=False)
+
+
+async def test_what_does_nothing_on_kubernetes_is_refused_before_anything_is_written() -> None:
+    """Sleeping replicas: path, value, rule and remedy are told; the other documents are not written either."""
+    server = Server()
+    sleeper = check_as(Model, put(smallest(), "spec.coldStart", {"sleep": {"level": 1}}))
+    with pytest.raises(ProblemError) as caught:
+        await writer(server).write([pool(), sleeper], dry_run=True)
+    (field,) = caught.value.problem.problems
+    assert (field.path, field.remedy) == ("spec.coldStart.sleep", "leave coldStart.sleep out")
+    assert "level" in (field.value or "")
+    assert "no replica sleeps" in field.rule
+    assert server.calls == []
