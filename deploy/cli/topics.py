@@ -53,15 +53,16 @@ def check(output: str, **given: str | None) -> int:
 @output("table", "json")
 def create(output: str, **given: str | None) -> int:
     """Create the missing topics; those that exist are left as they are. Exit code 1 when one is not fit."""
-    state = _look(looking.create, given)
+    state = _look(looking.create, given, "created")
     for name in state.created:
         say(f"created: {name}")
     return _show(state, output)
 
 
 def _look(
-    work: Callable[[Settings, tuple[str, ...]], looking.TopicsState], given: dict[str, str | None]
-) -> looking.TopicsState:
+    work: Callable[[Settings, tuple[str, ...]], looking.TopicsState], given: dict[str, str | None],
+    done: str = "looked at",
+) -> looking.TopicsState:  # fmt: skip
     settings = settings_given(given)
     url = settings.events_url
     if not isinstance(url, KafkaEvents):
@@ -69,10 +70,12 @@ def _look(
     try:
         return work(settings, url.servers)
     except SettingsRefused as error:
-        raise Refused("the topics could not be looked at", why=str(error)) from error
+        raise Refused(f"the topics could not be {done}", why=str(error)) from error
     except EventLogError as error:
         remedy = "do the brokers run, is --events right, and does --kafka-security say how they want to be spoken to?"
-        raise Refused("the topics could not be looked at", why=str(error), remedy=remedy) from error
+        if done == "created":
+            remedy += " Are there as many brokers as --kafka-replication wants copies?"
+        raise Refused(f"the topics could not be {done}", why=str(error), remedy=remedy) from error
 
 
 def _show(state: looking.TopicsState, output: str) -> int:

@@ -33,6 +33,10 @@ class TestOnABroker:
         code, state = ask(capsys, "check", *url)
         assert (code, state["fit"]) == (1, False)
         assert state["problems"] == [f"missing: {', '.join(TOPIC_KINDS)}; create them with: relume topics create"]
+        assert run(["topics", "create", *url, "--kafka-replication", "2"]) == 1
+        said = capsys.readouterr().err
+        assert "could not be created" in said
+        assert "as many brokers as --kafka-replication wants" in said
         code, state = ask(capsys, "create", *url)
         assert (code, sorted(state["created"])) == (0, sorted(TOPIC_KINDS))
         assert {(one["partitions"], one["replication"]) for one in state["topics"]} == {(2, 1)}
