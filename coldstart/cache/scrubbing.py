@@ -63,13 +63,13 @@ def _compare(descriptor: int, kept: Kept, chunk_bytes: int, pause: Callable[[int
     return True
 
 
-def put_aside(layout: Layout, kept: Kept, changing: threading.RLock) -> bool:
+def put_aside(layout: Layout, digest: str, changing: threading.RLock) -> bool:
     """Quarantine a blob whose content is wrong, after one more look under the lock; whether it was so."""
     with changing:
-        path = layout.blob(kept.digest)
-        if not path.exists() or publishing.digest_of(path) == kept.digest:
+        path = layout.blob(digest)
+        if not path.exists() or publishing.digest_of(path) == digest:
             return False
-        publishing.condemn(layout, kept.digest)
+        publishing.condemn(layout, digest)
         return True
 
 

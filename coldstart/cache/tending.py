@@ -17,6 +17,9 @@ from events.units import Bytes, Instant, Seconds
 PARTIAL_KEPT = Seconds(7 * 86400.0)
 """A fetch that nobody has gone on with for so long is given up. A choice."""
 
+QUARANTINE_KEPT = Seconds(7 * 86400.0)
+"""What was wrong can be looked at for so long; until then it takes room. A choice."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cleared:
@@ -28,24 +31,33 @@ class Cleared:
     bytes: Bytes
 
 
-def verify(layout: Layout, there: Iterable[Cached]) -> tuple[str, ...]:
-    """Read these blobs anew, each once; those that are not what they should be go to quarantine, and only those.
+def wrong(layout: Layout, there: Iterable[Cached]) -> tuple[str, ...]:
+    """Read these blobs anew, each once; the digests of those that are not what they should be. Needs no lock: one that
+    is evicted meanwhile is none of them."""
+    return tuple(blob for blob in dict.fromkeys(blob for one in there for blob in one.blobs) if _wrong(layout, blob))
 
-    Returns the digests of the blobs that were wrong.
-    """
-    wrong = []
-    for blob in dict.fromkeys(blob for one in there for blob in one.blobs):
-        if layout.blob(blob).exists() and publishing.digest_of(layout.blob(blob)) != blob:
-            publishing.condemn(layout, blob)
-            wrong.append(blob)
-    return tuple(wrong)
+
+def _wrong(layout: Layout, blob: str) -> bool:
+    try:
+        return publishing.digest_of(layout.blob(blob)) != blob
+    except FileNotFoundError:
+        return False
+
+
+def verify(layout: Layout, there: Iterable[Cached]) -> tuple[str, ...]:
+    """Read these blobs anew; those that are not what they should be go to quarantine, and only those: their digests."""
+    found = wrong(layout, there)
+    for blob in found:
+        publishing.condemn(layout, blob)
+    return found
 
 
 def collect(layout: Layout, policy: RoomPolicy, now: Instant) -> Cleared:
-    """Partial files that nobody goes on with, what no manifest names, trash; then down to the low watermark."""
+    """Partial files that nobody goes on with, what no manifest names, what was quarantined long ago, trash; then down
+    to the low watermark."""
     before = inventory.space(layout, policy).used
     partials = _old_partials(layout, now)
-    orphans = _orphans(layout)
+    orphans = _orphans(layout) + _old_quarantine(layout, now)
     layout.empty_trash()
     there = inventory.cached(layout)
     gone = tidy(inventory.space(layout, policy), inventory.entries(layout, there), policy)
@@ -60,6 +72,14 @@ def collect(layout: Layout, policy: RoomPolicy, now: Instant) -> Cleared:
 
 def _old_partials(layout: Layout, now: Instant) -> int:
     old = [path for path in layout.partial.iterdir() if now - _touched(path) > PARTIAL_KEPT]
+    for path in old:
+        delete(path)
+    return len(old)
+
+
+def _old_quarantine(layout: Layout, now: Instant) -> int:
+    """By when they were put there: a rename changes that time, and not the one of their content."""
+    old = [path for path in layout.quarantine.iterdir() if now - path.stat().st_ctime > QUARANTINE_KEPT]
     for path in old:
         delete(path)
     return len(old)

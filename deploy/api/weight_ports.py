@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from deploy.api.weightshapes import FetchBody, Fetching, HaveBody, Having, Held
+from deploy.api.weightshapes import Collected, FetchBody, Fetching, HaveBody, Having, Held
 
 
 class NodeWeights(Protocol):
@@ -27,3 +27,9 @@ class NodeWeights(Protocol):
 
     async def evict(self, name: str) -> str:
         """Take weights out; their digest."""
+
+    async def verify(self, digest: str) -> bool:
+        """Read a blob anew, and put it aside where it is not what it should be; whether it was right."""
+
+    async def collect(self) -> Collected:
+        """Clear leftovers, and go below the low watermark."""

@@ -52,6 +52,16 @@ WEIGHT_ROUTES: Final = (
         body=Body("Which.", (JSON,), weightshapes.NameBody),
     ),
     Route(
+        "POST", "/v1alpha1/cache/verify", "verify_blob", "Read a file anew, and put it aside where it is wrong.",
+        (Answer(200, "Whether it was right.", weightshapes.Verified), BAD, _WRONG, _ELSEWHERE),
+        body=Body("Which.", (JSON,), weightshapes.BlobBody),
+    ),
+    Route(
+        "POST", "/v1alpha1/cache/collect", "collect_weights",
+        "Clear what crashes and old fetches left, and go below the low watermark.",
+        (Answer(200, "What went.", weightshapes.Collected), BAD, _ELSEWHERE),
+    ),
+    Route(
         "GET", "/v1alpha1/coldstarts", "cold_starts", "Cold starts against their promise, by model and phase.",
         (Answer(200, "The report.", weightshapes.ColdStartReport), BAD),
         parameters=(

@@ -14,6 +14,7 @@ from deploy.api.problem import ProblemError, refuse, unknown
 from deploy.api.shapes import FieldProblem, Shape
 from deploy.api.weight_ports import NodeWeights
 from deploy.api.weightshapes import (
+    BlobBody,
     CacheContent,
     CacheFetch,
     CacheItem,
@@ -21,6 +22,7 @@ from deploy.api.weightshapes import (
     CacheMetadata,
     CacheStatus,
     CacheWarmth,
+    Collected,
     FetchBody,
     Fetching,
     HaveBody,
@@ -31,6 +33,7 @@ from deploy.api.weightshapes import (
     Named,
     PinBody,
     Prewarmed,
+    Verified,
 )
 from events.envelope import AnyEnvelope
 from events.types.caches import CacheObserved
@@ -79,6 +82,14 @@ class NoWeights:
         raise _elsewhere()
 
     async def evict(self, name: str) -> str:  # noqa: ARG002 - as above
+        """See `NodeWeights`."""
+        raise _elsewhere()
+
+    async def verify(self, digest: str) -> bool:  # noqa: ARG002 - as above
+        """See `NodeWeights`."""
+        raise _elsewhere()
+
+    async def collect(self) -> Collected:
         """See `NodeWeights`."""
         raise _elsewhere()
 
@@ -133,6 +144,16 @@ class Weights:
     async def evict_weights(self, request: web.Request) -> Named:
         """Take out."""
         return Named(digest=await self._weights.evict((await _body(request, NameBody)).name))
+
+    async def verify_blob(self, request: web.Request) -> Verified:
+        """Read it anew."""
+        body = await _body(request, BlobBody)
+        return Verified(digest=body.digest, right=await self._weights.verify(body.digest))
+
+    async def collect_weights(self, request: web.Request) -> Collected:
+        """Clear leftovers."""
+        queries.check_known(request, ())
+        return await self._weights.collect()
 
 
 async def _body(request: web.Request, shape: type[B]) -> B:

@@ -107,6 +107,28 @@ class Named(Shape):
     digest: str
 
 
+class BlobBody(Shape):
+    """A file's content."""
+
+    digest: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+
+
+class Verified(Shape):
+    """Whether a blob is what it should be. One that is not was put aside. One that is gone is right."""
+
+    digest: str
+    right: bool
+
+
+class Collected(Shape):
+    """What was cleared. `evicted`: digests; `partials`, `orphans`: how many; `bytes`: that the cache takes less."""
+
+    evicted: list[str]
+    partials: int
+    orphans: int
+    bytes: int
+
+
 class Prewarmed(Shape):
     """A model whose weights this node now counts on. `source` empty: its weights do not go through the cache."""
 

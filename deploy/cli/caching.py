@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -353,13 +354,16 @@ def verify(names: Sequence[str], data_dir: Path | None, output: str) -> int:
     """Read weights anew, and put aside what is not what it should be.
 
     Exit code 1: something was wrong. It lies in quarantine/, and the next fetch has it anew; others are not touched.
+    A relume that runs on the folder is asked to put it there.
     """
-    from coldstart.cache import holding, inventory, tending  # noqa: PLC0415 - as above
+    from coldstart.cache import inventory, tending  # noqa: PLC0415 - as above
 
     layout = _there(data_dir)
-    with _told(), holding.writing(layout):
+    with _told():
         there = [inventory.named(layout, name) for name in names] if names else inventory.cached(layout)
-        wrong = tending.verify(layout, there)
+        wrong = tending.wrong(layout, there)  # reading needs no writer, only putting aside does
+    for digest in wrong:
+        _put_aside(data_dir, digest)
     right = sum(not set(one.blobs) & set(wrong) for one in there)
     if output == "json":
         show_json({"verified": right, "quarantined": list(wrong)})
@@ -370,6 +374,16 @@ def verify(names: Sequence[str], data_dir: Path | None, output: str) -> int:
     return 1 if wrong else 0
 
 
+def _put_aside(data_dir: Path | None, digest: str) -> None:
+    """What was found wrong, after one more look."""
+    from coldstart.cache import scrubbing  # noqa: PLC0415 - as above
+
+    def work(layout: Layout) -> dict[str, Any]:
+        return {"right": not scrubbing.put_aside(layout, digest, threading.RLock())}
+
+    _written(data_dir, work, "verify", digest=digest)
+
+
 @command("evict", ("relume cache evict https://models.example/llama.gguf", "relume cache evict 9f86d081884c7d65"))
 @click.argument("name", metavar="URI|DIGEST")
 @_folder
@@ -378,13 +392,13 @@ def evict(name: str, data_dir: Path | None, output: str) -> None:
     """Take weights out of the cache. Refused while they are in use or pinned."""
     from coldstart.cache import inventory  # noqa: PLC0415 - as above
 
-    def work(layout: Layout) -> str:
+    def work(layout: Layout) -> dict[str, Any]:
         one = inventory.named(layout, name)
         inventory.evict(layout, one)
         layout.empty_trash()
-        return one.digest
+        return {"digest": one.digest}
 
-    digest = _written(data_dir, work, "evict", name=name)
+    digest = _written(data_dir, work, "evict", name=name)["digest"]
     if output == "json":
         show_json({"digest": digest})
     else:
@@ -400,21 +414,23 @@ def pin(name: str, off: bool, data_dir: Path | None, output: str) -> None:
     """Keep weights, whatever else needs room."""
     from coldstart.cache import holding, inventory  # noqa: PLC0415 - as above
 
-    def work(layout: Layout) -> str:
+    def work(layout: Layout) -> dict[str, Any]:
         one = inventory.named(layout, name)
         for snapshot in one.snapshots:
             holding.pin(layout, snapshot, not off)
-        return one.digest
+        return {"digest": one.digest}
 
-    digest = _written(data_dir, work, "pin", name=name, pinned=not off)
+    digest = _written(data_dir, work, "pin", name=name, pinned=not off)["digest"]
     if output == "json":
         show_json({"digest": digest, "pinned": not off})
     else:
         say(f"{digest} is {'not pinned any more' if off else 'pinned'}")
 
 
-def _written(data_dir: Path | None, work: Callable[[Layout], str], operation: str, **asked: object) -> str:
-    """Do it as the folder's writer, or have the relume do it that is the writer; the digest."""
+def _written(
+    data_dir: Path | None, work: Callable[[Layout], dict[str, Any]], operation: str, **asked: object
+) -> dict[str, Any]:
+    """Do it as the folder's writer, or have the relume do it that is the writer; what it says."""
     from coldstart.cache import holding  # noqa: PLC0415 - as above
     from coldstart.core.cache.errors import FolderTaken  # noqa: PLC0415 - as above
 
@@ -426,7 +442,7 @@ def _written(data_dir: Path | None, work: Callable[[Layout], str], operation: st
         except FolderTaken as taken:
             from deploy.cli.running_agent import agent_of, ask  # noqa: PLC0415 - as above
 
-            return str(ask(agent_of(taken, _root(data_dir)), operation, **asked)["digest"])
+            return ask(agent_of(taken, _root(data_dir)), operation, **asked)
 
 
 def _fetched_by(taken: FolderTaken, data_dir: Path, wanted: dict[str, object], output: str) -> int:
@@ -450,19 +466,21 @@ def _fetched_by(taken: FolderTaken, data_dir: Path, wanted: dict[str, object], o
 def collect(data_dir: Path | None, capacity: int | None, output: str) -> None:
     """Clear what crashes and old fetches left, and go below the low watermark.
 
-    Above 85 % of the capacity, the weights whose absence costs least are evicted, down to 75 %.
+    Above 85 % of the capacity, the weights whose absence costs least are evicted, down to 75 %. A relume that runs on
+    the folder is asked to do it; then its capacity counts.
     """
-    from coldstart.cache import holding, tending  # noqa: PLC0415 - as above
+    from coldstart.cache import tending  # noqa: PLC0415 - as above
     from coldstart.core.cache.policy import RoomPolicy  # noqa: PLC0415 - as above
     from events.clock import SystemClock  # noqa: PLC0415 - as above
     from events.units import Bytes, format_quantity  # noqa: PLC0415 - as above
 
-    layout = _there(data_dir)
-    with _told(), holding.writing(layout):
+    def work(layout: Layout) -> dict[str, Any]:
         room = RoomPolicy(capacity=None if capacity is None else Bytes(capacity))
-        cleared = tending.collect(layout, room, SystemClock().now())
+        return dataclasses.asdict(tending.collect(layout, room, SystemClock().now()))
+
+    cleared = _written(data_dir, work, "collect")
     if output == "json":
-        show_json(dataclasses.asdict(cleared))
+        show_json(cleared)
     else:
-        say(f"freed {format_quantity(cleared.bytes)}: {len(cleared.evicted)} evicted, {cleared.partials} old fetches, "
-            f"{cleared.orphans} leftovers")  # fmt: skip
+        say(f"freed {format_quantity(cleared['bytes'])}: {len(cleared['evicted'])} evicted, {cleared['partials']} "
+            f"old fetches, {cleared['orphans']} leftovers")  # fmt: skip

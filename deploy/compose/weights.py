@@ -11,7 +11,7 @@ from coldstart.core.cache.errors import CacheError, InUse, NotCached, Pinned, Un
 from coldstart.core.cache.transfer import Transferred
 from coldstart.core.cache.wanted import Access
 from deploy.api.problem import ProblemError, refuse
-from deploy.api.weightshapes import FetchBody, Fetching, HaveBody, Having, Held
+from deploy.api.weightshapes import Collected, FetchBody, Fetching, HaveBody, Having, Held
 from deploy.local.flight import Flight, Why, Yielded
 from deploy.local.holders import Holders
 from deploy.local.keeping import Had
@@ -116,6 +116,23 @@ class LocalWeights:
             return await self._node.evict(name)
         except (CacheError, OSError) as error:
             raise _problem(error) from error
+
+    async def verify(self, digest: str) -> bool:
+        """See the port."""
+        try:
+            return await self._node.verify(digest)
+        except OSError as error:
+            raise _problem(error) from error
+
+    async def collect(self) -> Collected:
+        """See the port."""
+        try:
+            cleared = await self._node.collect()
+        except OSError as error:
+            raise _problem(error) from error
+        return Collected(
+            evicted=list(cleared.evicted), partials=cleared.partials, orphans=cleared.orphans, bytes=cleared.bytes
+        )
 
 
 def _wanted(body: FetchBody) -> Wanted:

@@ -11,7 +11,6 @@ from typing import Final
 
 from coldstart.cache import scrubbing, tending
 from coldstart.cache.tending import Cleared
-from coldstart.core.cache.content import Kept
 from deploy.local.agent import Agent
 from events.clock import Clock
 from events.units import Instant, Seconds
@@ -55,6 +54,21 @@ class Tender:
             scrubbing.clear_scratch(agent.layout, now - SCRATCH_KEPT)
             return tending.collect(agent.layout, room, now)
 
+    def collect(self) -> Cleared:
+        """As a person asks for it: evicts down to the low watermark."""
+        agent = self._agent
+        with agent.cache.changing:
+            return tending.collect(agent.layout, agent.settings.room, self._clock.now())
+
+    async def put_aside(self, digest: str) -> bool:
+        """Quarantine a blob if it is wrong; whether it was."""
+        if not await asyncio.to_thread(self._put_aside, digest):
+            return False
+        self.quarantined += 1
+        logger.warning("%s is no longer what it was; it is in %s", digest, self._agent.layout.quarantine)
+        self._damaged(digest)
+        return True
+
     async def scrub(self) -> None:
         """Read all blobs again and again, until cancelled."""
         try:
@@ -73,15 +87,13 @@ class Tender:
         for kept, chunk_bytes in all_blobs:
             try:
                 right = await asyncio.to_thread(scrubbing.scrub, layout, kept, chunk_bytes, self._pause)
-                if right is False and await asyncio.to_thread(self._put_aside, kept):
-                    self.quarantined += 1
-                    logger.warning("%s is no longer what it was; it is in %s", kept.digest, layout.quarantine)
-                    self._damaged(kept.digest)
+                if right is False:
+                    await self.put_aside(kept.digest)
             except OSError as error:
                 logger.warning("%s cannot be read anew: %s", kept.digest, error)
 
-    def _put_aside(self, kept: Kept) -> bool:
-        return scrubbing.put_aside(self._agent.layout, kept, self._agent.cache.changing)
+    def _put_aside(self, digest: str) -> bool:
+        return scrubbing.put_aside(self._agent.layout, digest, self._agent.cache.changing)
 
     def _pause(self, read: int) -> bool:
         """In the reading thread. While a start waits for a fetch, the disk is the fetch's."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from coldstart.cache import holding, inventory
+from coldstart.cache.tending import Cleared
 from coldstart.cache.wanting import Wanted
 from coldstart.core.prewarm import PrewarmPolicy
 from deploy.local.agent import Agent, AgentSettings, InFlight
@@ -201,6 +202,16 @@ class NodeAgent:
             inventory.evict(layout, one)
             layout.empty_trash()
         return one.digest
+
+    async def verify(self, digest: str) -> bool:
+        """Read a blob anew; one that is wrong is put aside, and fetched anew where somebody counts on it."""
+        return not await self.tender.put_aside(digest)
+
+    async def collect(self) -> Cleared:
+        """Clear leftovers, and go below the low watermark."""
+        cleared = await asyncio.to_thread(self.tender.collect)
+        self.teller.mark()
+        return cleared
 
     def stats(self) -> AgentStats:
         """Counts and levels."""

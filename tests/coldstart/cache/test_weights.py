@@ -127,6 +127,12 @@ def test_verify_finds_rot_that_hides(cache: Cache, origin: Origin) -> None:
     assert cache.snapshots() == []
     assert cache.fetch(origin.url).path.read_bytes() == origin.content
     assert tending.verify(layout, inventory.cached(layout)) == ()
+    now = SystemClock().now()
+    tending.collect(layout, RoomPolicy(), Instant(now + tending.QUARANTINE_KEPT - 60))
+    assert len(list(layout.quarantine.iterdir())) == 1
+    tending.collect(layout, RoomPolicy(), Instant(now + tending.QUARANTINE_KEPT + 60))
+    assert list(layout.quarantine.iterdir()) == []
+    assert cache.fetch(origin.url).hit
 
 
 def files(tmp_path: Path, *sizes: int) -> list[str]:

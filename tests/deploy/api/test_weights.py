@@ -53,7 +53,7 @@ async def test_what_nodes_tell_is_listed(admin: Admin) -> None:
     ("path", "body"),
     [
         ("models/echo/prewarm", {}), ("cache/fetch", {"uri": "https://x/a"}), ("cache/pin", {"name": "a"}),
-        ("cache/evict", {"name": "a"}),
+        ("cache/evict", {"name": "a"}), ("cache/verify", {"digest": f"sha256:{'0' * 64}"}), ("cache/collect", {}),
     ],
 )  # fmt: skip
 async def test_a_process_without_an_agent_says_so(admin: Admin, path: str, body: dict[str, str]) -> None:
@@ -72,6 +72,8 @@ async def test_wrong_questions(admin: Admin) -> None:
     async with admin.http.post("/v1alpha1/cache/fetch", json={"url": "x"}) as answer:
         assert answer.status == 422
         assert {one["path"] for one in (await answer.json(content_type=None))["problems"]} >= {"uri"}
+    async with admin.http.post("/v1alpha1/cache/verify", json={"digest": "sha256:short"}) as answer:
+        assert answer.status == 422
     assert (await get(admin, "/v1alpha1/coldstarts?since=yesterday"))[0] == 400
 
 

@@ -269,6 +269,28 @@ async def test_scrubbing_goes_on_where_it_was(tmp_path: Path) -> None:
             assert one.node.stats().scrubbed_bytes == len(first.content) + len(second.content)
 
 
+async def test_a_person_has_a_blob_read_anew_and_leftovers_cleared(tmp_path: Path) -> None:
+    """What `relume cache verify` and `gc` ask while the agent is the folder's writer: only what is wrong is put aside,
+    and fetched anew for who counts on it; room is made down to the low watermark."""
+    with served(Origin(content(2))) as origin, served(Origin(content(4, seed=7))) as other:
+        async with world(tmp_path, RoomPolicy(capacity=Bytes(6 * CHUNK + 30_000), high=0.5, low=0.1)) as one:
+            await one.node.agent.fly(Wanted(other.url), Why.DEMAND).done
+            (there,) = inventory.cached(one.node.agent.layout)
+            assert await one.node.verify(there.digest)
+            _flip(one.node.agent.layout.blob(there.digest))
+            assert not await one.node.verify(there.digest)
+            assert one.here() == {}
+            assert one.node.stats().quarantined == 1
+            assert await one.node.verify(there.digest), "what is gone is nobody's fault"
+            (one.node.agent.layout.quarantine / there.digest.removeprefix("sha256:")).unlink()
+            await one.node.agent.fly(Wanted(origin.url), Why.DEMAND).done
+            await one.until(lambda: one.here() == {origin.url: False})
+            assert (await one.node.collect()).evicted == ()
+            await one.node.agent.fly(Wanted(other.url), Why.DEMAND).done
+            await one.until(lambda: set(one.here().values()) == {False})
+            assert len((await one.node.collect()).evicted) == 2
+
+
 async def test_leftovers_are_cleared(tmp_path: Path) -> None:
     """Half-written small files go after an hour; those that may still be written stay."""
     async with world(tmp_path) as one:
