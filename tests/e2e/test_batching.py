@@ -40,8 +40,8 @@ async def front(relume: Running) -> dict[str, Any]:
 
 
 async def test_requests_that_come_together_are_one_at_the_engine(tmp_path: Path) -> None:
-    """Each gets its own vector, the same as alone, and its share of the tokens; the engine was asked far fewer times than
-    there were requests."""
+    """Each gets its own vector, the same as alone, and its share of the tokens; the engine was asked far fewer times
+    than there were requests."""
     extra = "  slots: 32\n  batching: {rule: fixed, window: 100ms, maxSize: 32}\n"
     async with running(
         tmp_path, simulated("vectors", options=SLOW, extra=extra, maxReplicas=1, keepAlive="1m")
