@@ -8,6 +8,7 @@ import asyncio
 import pytest
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import NewPartitions, NewTopic
+from kafka.errors import KafkaTimeoutError
 from kafka.structs import MemberState
 
 from events.adapters.kafka.client import Membership, make_member, make_worker
@@ -54,6 +55,35 @@ def test_what_is_dealt_is_taken_up(kind: str) -> None:
     finally:
         consumer.close(autocommit=False)
         admin.close()
+
+
+def test_a_client_that_asks_no_more_is_given_up() -> None:
+    """An error in the client's task that asks for the partitions ends that task for good: joining ends, too, within its
+    bound, and says why. (`KafkaConsumer.topics` never returns then.)"""
+    broker = shared_broker()
+    wipe(broker)
+    settings = quick_settings(broker)
+    admin = KafkaAdminClient(bootstrap_servers=broker.address)
+    admin.create_topics([NewTopic("asked", 1, 1)])
+    admin.wait_for_topics(["asked"])
+    admin.close()
+    consumer = make_member(settings, Membership("askers", "one", settings.session_timeout), None)
+    try:
+        subscribe(consumer, ["asked"], ["asked"], Silent())
+        consumer.unsubscribe()
+        consumer._cluster.add_listener(_broken)
+        with pytest.raises(KafkaTimeoutError, match="do not tell the partitions of other"):
+            subscribe(consumer, ["other"], ["other"], Silent(), within=Seconds(2.0))
+        began = SystemClock().now()
+        with pytest.raises(KafkaTimeoutError):
+            subscribe(consumer, ["asked"], ["other"], Silent(), within=Seconds(0.5))
+        assert SystemClock().now() - began < WITHIN
+    finally:
+        consumer.close(autocommit=False)
+
+
+def _broken(cluster: object) -> None:
+    raise RuntimeError(f"an error of another kind in {type(cluster).__name__}")
 
 
 async def test_who_has_the_name_of_a_dead_member_owns_at_once(broker: Broker) -> None:

@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.admin import NewTopic
+from kafka.errors import KafkaTimeoutError
+from kafka.structs import ConsumerGroupMetadata
 
-from events.adapters.kafka.client import Membership, make_worker
+from events.adapters.kafka.client import Membership, TransactionalProducer, make_transactional, make_worker
 from events.adapters.kafka.log import KafkaEventLog
 from events.adapters.kafka.work_reading import from_text, to_text
 from events.clock import SystemClock
@@ -91,6 +93,39 @@ async def test_a_broker_that_dies_in_a_settlement_writes_it_once(broker: Broker,
             await settling
         assert sorted(await answers(log)) == names
         await worker.close()
+
+
+@pytest.mark.parametrize("_", [pytest.param(None, marks=kafka)])
+def test_the_end_of_a_transaction_has_a_bound(broker: Broker, _: None) -> None:
+    """The broker stands still: the offsets, and the commit, are given up, and a producer of the same name goes on."""
+    admin = KafkaAdminClient(bootstrap_servers=broker.address)
+    admin.create_topics([NewTopic("ended", 1, 1)])
+    admin.wait_for_topics(["ended"])
+    admin.close()
+    settings = quick_settings(broker, append_timeout=Seconds(2.0))
+
+    def begun() -> TransactionalProducer:
+        producer = make_transactional(settings, "ended")
+        producer.begin_transaction()
+        producer.send("ended", b"x").get(60)
+        return producer
+
+    offsets = {TopicPartition("ended", 0): OffsetAndMetadata(1, "", -1)}
+    for end in (
+        lambda producer: producer.commit_transaction(),
+        lambda producer: producer.send_offsets_to_transaction(offsets, ConsumerGroupMetadata("enders", -1, "", None)),
+    ):
+        producer = begun()
+        broker.freeze()
+        with pytest.raises(KafkaTimeoutError, match="the brokers did not"):
+            end(producer)
+        broker.thaw()
+        producer._sender.force_close()
+        producer.close(timeout=0.5)
+    last = begun()
+    last.patience = Seconds(60.0)
+    last.commit_transaction()
+    last.close(timeout=5)
 
 
 def committed(broker: Broker, topics: Sequence[str]) -> Counter[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +13,22 @@ from socket import socket
 from typing import Final, TypeVar
 from weakref import WeakSet
 
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.cluster import ClusterMetadata
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.errors import AuthorizationError, KafkaError, SaslAuthenticationFailedError, UnknownBrokerIdError
+from kafka.errors import (
+    AuthorizationError,
+    KafkaError,
+    KafkaTimeoutError,
+    SaslAuthenticationFailedError,
+    UnknownBrokerIdError,
+)
 from kafka.net.compat import KafkaNetClient
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.net.selector import NetworkSelector
+from kafka.producer.transaction_manager import TransactionalRequestResult
+from kafka.structs import ConsumerGroupMetadata
 from tenacity import Retrying, retry_if_exception, stop_after_delay, stop_when_event_set, wait_exponential_jitter
 from tenacity import sleep_using_event as sleeping_with
 
@@ -152,9 +160,33 @@ def make_worker(settings: KafkaSettings, how: Membership) -> KafkaConsumer:
     return _make(KafkaConsumer, settings.grouping(how.group, how.session) | ranged)
 
 
-def make_transactional(settings: KafkaSettings, name: str) -> KafkaProducer:
+class TransactionalProducer(KafkaProducer):  # type: ignore[misc]  # kafka-python has no types
+    """A producer whose transactions end or fail: kafka-python 3.0.12 waits for both steps of the end without a bound,
+    also when brokers that died, or stand still, keep them from coming."""
+
+    patience = Seconds(15.0)
+    """Seconds that each of the two may take."""
+
+    def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: ConsumerGroupMetadata
+    ) -> None:
+        """Raises KafkaTimeoutError besides what the library's does: whether they count is not known then."""
+        self._await(self._transaction_manager.send_offsets_to_transaction(offsets, group_metadata), "take the offsets")
+
+    def commit_transaction(self) -> None:
+        """Raises KafkaTimeoutError besides what the library's does: whether it counts is not known then."""
+        self._await(self._transaction_manager.begin_commit(), "commit")
+
+    def _await(self, result: TransactionalRequestResult, what: str) -> None:
+        self._sender.wakeup()
+        if not result.wait(timeout_ms=self.patience * 1000):
+            raise KafkaTimeoutError(f"the brokers did not {what} within {self.patience:g} s")
+
+
+def make_transactional(settings: KafkaSettings, name: str) -> TransactionalProducer:
     """Connect and begin: what an earlier producer of this name left open is ended, and it can write no more."""
-    producer = _make(KafkaProducer, settings.transacting(name))
+    producer = _make(TransactionalProducer, settings.transacting(name))
+    producer.patience = Seconds(settings.append_timeout / 2)  # so that there is time for another one
     try:
         producer.init_transactions()
     except BaseException:

@@ -10,19 +10,28 @@ nothing down either, until KAFKA-9815.)
 It happens to nearly every member that starts and whose polls are short: the first assignment may be dealt before the
 first news of the partitions is looked at. So `subscribe` waits for them, and `joining` sees to it that a join that has
 begun is waited for whatever it was begun for.
+
+`KafkaConsumer.topics` waits without a bound, and for ever once the client's task that asks for the partitions has
+ended (an error in it that is not Kafka's own ends it, and nothing begins it anew). So `subscribe` waits itself.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Container, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer
-from kafka.errors import InvalidSessionTimeoutError, KafkaTimeoutError
+from kafka.errors import (
+    InvalidSessionTimeoutError,
+    KafkaTimeoutError,
+    LeaderNotAvailableError,
+    UnknownTopicOrPartitionError,
+)
 from kafka.structs import MemberState
 
+from events.clock import SystemClock
 from events.units import Seconds
 
 logger = logging.getLogger(__name__)
@@ -31,6 +40,10 @@ PATIENCE: Final = 500
 """Milliseconds of one poll while `joining`. An assignment that comes between two polls is thrown away, and the member
 joins anew: that is rare when polls are long. (A poll ends late by as much when no records follow the assignment.)"""
 
+
+KNOWN_WITHIN: Final = Seconds(15.0)
+"""Seconds in which the brokers must tell the partitions; then the client is thrown away. Chosen: several times what a
+busy broker takes."""
 
 LONGEST_SESSION: Final = Seconds(60.0)
 """Seconds; more is asked of no broker. (Kafka's own default is 45.)"""
@@ -59,15 +72,24 @@ class Session:
 
 
 def subscribe(
-    consumer: KafkaConsumer, topics: Collection[str], expected: Container[str], listener: ConsumerRebalanceListener
-) -> None:
-    """Become a member with the next poll. Raises KafkaError when the brokers do not tell the partitions of one of those
-    topics that are expected to exist."""
+    consumer: KafkaConsumer, topics: Collection[str], expected: Container[str], listener: ConsumerRebalanceListener,
+    within: Seconds = KNOWN_WITHIN,
+) -> None:  # fmt: skip
+    """Become a member with the next poll. Raises KafkaError when the brokers do not tell the partitions of those topics
+    that are expected to exist within so many seconds."""
     consumer.subscribe(list(topics), listener=listener)
-    consumer.topics()  # asked of the brokers, after subscribing: the coordinator looks at the answer
-    for topic in topics:
-        if topic in expected and not consumer.partitions_for_topic(topic):
-            raise KafkaTimeoutError(f"the brokers do not tell the partitions of {topic}")
+    client, cluster = consumer._manager, consumer._cluster  # noqa: SLF001 - public waits have no bound
+    clock = SystemClock()
+    ends_at = clock.now() + within
+    missing = {topic for topic in topics if topic in expected}
+    asked = cluster.request_update()  # after subscribing: the coordinator looks at the answer
+    while missing or not asked.is_done:
+        if (left := ends_at - clock.now()) <= 0:
+            raise KafkaTimeoutError(f"the brokers do not tell the partitions of {', '.join(sorted(missing or topics))}")
+        with suppress(KafkaTimeoutError, LeaderNotAvailableError, UnknownTopicOrPartitionError):
+            client.run(client.wait_for, asked, left * 1000)
+        missing = {topic for topic in missing if not cluster.partitions_for_topic(topic)}
+        asked = cluster.request_update() if missing else asked
 
 
 def joining(consumer: KafkaConsumer) -> bool:

@@ -14,10 +14,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
-from kafka import KafkaProducer, OffsetAndMetadata, TopicPartition
+from kafka import OffsetAndMetadata, TopicPartition
 from kafka.errors import KafkaError
 
-from events.adapters.kafka.client import Admin, make_transactional, passes, told
+from events.adapters.kafka.client import Admin, TransactionalProducer, make_transactional, passes, told
 from events.adapters.kafka.predecessors import dismiss
 from events.adapters.kafka.settings import KafkaSettings
 from events.adapters.kafka.wire import Outgoing, outgoing
@@ -56,7 +56,7 @@ class WorkWriter:
         self._copies = Copies(admin, settings.request_timeout)
         self._closing = threading.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="relume-kafka-transactions")
-        self._producer: KafkaProducer | None = None
+        self._producer: TransactionalProducer | None = None
         self._unsure = True
         """Whether an earlier transaction may have been committed without our knowing."""
 
