@@ -26,8 +26,9 @@ pytestmark = [
 COUNT = int(os.environ.get("RELUME_INFERENCE_COUNT", "10000"))
 """Requests; more of them for a soak."""
 AGAIN = 60.0
-"""Longest time, in seconds, from the start of a process to its first outcome when the one before it was killed: joining,
-reading what has an outcome, and waiting for what the dead one left open (10 s at most); the rest is for a busy machine."""
+"""Longest time, in seconds, from the start of a process to its first outcome when the one before it was killed:
+joining, reading what has an outcome, waiting for what the dead one left open (10 s at most); the rest is for a busy
+machine."""
 FAST = "startTime: 100ms, timeToFirstToken: 1ms, interTokenLatency: 0ms"
 NEVER = FAST + ", failStart: spawn"
 
