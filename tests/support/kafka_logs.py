@@ -58,7 +58,7 @@ def wipe(broker: Broker) -> None:
         try:
             admin = make_admin(KafkaSettings((broker.address,)))
             try:
-                return _wipe(admin)
+                return _wipe(admin, deadline)
             finally:
                 admin.close()
         except KafkaError as error:  # a broker that has just started may still be loading its groups
@@ -67,12 +67,13 @@ def wipe(broker: Broker) -> None:
             time.sleep(0.2)
 
 
-def _wipe(admin: KafkaAdminClient) -> None:
+def _wipe(admin: KafkaAdminClient, deadline: float) -> None:
     if there := sorted(set(TOPIC_KINDS) & set(admin.list_topics())):
         admin.delete_topics(there)
     if groups := [group["group_id"] for group in admin.list_groups()]:
         admin.delete_groups(groups)
-    while set(there) & set(admin.list_topics()):
+    while left := set(there) & set(admin.list_topics()):
+        assert time.monotonic() < deadline, f"topics that were deleted are there: {left}"  # noqa: TID251 - as above
         time.sleep(0.02)
 
 
