@@ -33,7 +33,7 @@ from events.payload import (
     shown,
     why,
 )
-from events.units import Instant, format_instant, parse_instant
+from events.units import Instant, parse_instant, write_instant
 
 __all__ = [
     "MAX_EVENT_BYTES", "BinaryEvent", "Decoding", "Ignored", "Rejected", "Unencodable", "decode", "decode_structured",
@@ -173,7 +173,7 @@ def _attributes(envelope: AnyEnvelope) -> dict[str, str]:
         "id": envelope.id,
         "source": envelope.source,
         "type": kind_of(envelope.data).full_name,
-        "time": format_instant(envelope.time),
+        "time": write_instant(envelope.time),
         "datacontenttype": _DATA_TYPE,
         "partitionkey": envelope.key,
     }

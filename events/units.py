@@ -26,6 +26,12 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 DURATION_PATTERN = r"^(\d+(\.\d+)?(ms|s|m|h|d))+$"
 """What a written duration looks like; also the pattern in JSON Schemas."""
 
+LONGEST = Seconds(3650 * 86400.0)
+"""The longest duration that is read: ten years. Chosen: longer than anything that relume waits for."""
+
+_LAST_SECOND = 253_402_300_799
+"""The last second of the year 9999, the last that RFC 3339 can write."""
+
 _QUANTITY_UNITS = {
     "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15,
     "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50,
@@ -36,13 +42,19 @@ QUANTITY_PATTERN = r"^\d+(\.\d+)?(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
 
 
 def parse_duration(text: str) -> Seconds:
-    """Read ``1h30m``, ``90s``, ``500ms`` or ``0`` into seconds; ValueError says what was wrong and what to write."""
+    """Read ``1h30m``, ``90s``, ``500ms`` or ``0`` into seconds; ValueError says what was wrong and what to write.
+
+    Nothing is longer than `LONGEST`, so that now and a duration are a time that can be written.
+    """
     if text == "0":
         return Seconds(0.0)
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError(f"{text!r} is not a duration; write a number and a unit, such as 500ms, 90s, 5m, 1h30m")
-    return Seconds(math.fsum(float(number) * _DURATION_UNITS[unit] for number, unit in parts))
+    seconds = math.fsum(float(number) * _DURATION_UNITS[unit] for number, unit in parts)
+    if seconds > LONGEST:
+        raise ValueError(f"{text!r} is longer than ten years; write 3650d or less")
+    return Seconds(seconds)
 
 
 def format_duration(seconds: float) -> str:
@@ -101,7 +113,13 @@ def write_quantity(amount: int) -> str:
 
 
 def format_instant(instant: float) -> str:
-    """RFC 3339 in UTC with microseconds: ``2026-11-29T18:53:42.123456Z``."""
+    """RFC 3339 in UTC with microseconds, for people: ``2026-11-29T18:53:42.123456Z``. One after the year 9999 (a wrong
+    number that somebody told) is shown as that year's end, one before 1970 as its beginning."""
+    return write_instant(min(max(instant, 0.0), float(_LAST_SECOND)))
+
+
+def write_instant(instant: float) -> str:
+    """RFC 3339 in UTC with microseconds, exactly; ValueError or OverflowError: the calendar has no such time."""
     second = math.floor(instant)
     micros = round((instant - second) * 1e6)
     if micros == 1_000_000:

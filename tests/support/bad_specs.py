@@ -117,6 +117,13 @@ ROWS: dict[str, Row] = {
         "'5 minutes' is not a duration",
         _DURATION,
     ),
+    "duration-of-ages": (
+        "spec.scaling.keepAlive",
+        "999999999d",
+        "spec.scaling.keepAlive",
+        "'999999999d' is longer than ten years",
+        "write 3650d or less",
+    ),
     "windows": (
         "spec.scaling.stableWindow",
         "5s",
@@ -173,6 +180,7 @@ ROWS: dict[str, Row] = {
 
 BEYOND_SCHEMA = frozenset(
     {
+        "duration-of-ages",
         "min-max",
         "target",
         "policy",

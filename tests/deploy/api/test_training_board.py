@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from deploy.api.reclaim_status import reclaim_item
 from deploy.api.training_board import TrainingBoard
 from events.clock import SimulatedClock
 from events.types.accounts import OpenRun, TrainingAccounted
@@ -104,3 +107,9 @@ async def test_goodput_is_what_is_on_record_and_what_was_seen_since() -> None:
     made.apply(WRITER.envelope(declared(deleted=True)), 8)
     made.apply(WRITER.envelope(ended(Ending.SAVED)), 9)
     assert await made.goodput(NOW) == {}
+
+
+def test_a_reclaim_with_a_time_beyond_the_calendar_is_shown() -> None:
+    """One wrong number in the log hides no other reclaim: such a time is shown as the end of the year 9999."""
+    shown = reclaim_item(replace(reclaim(), due=1e14))
+    assert shown.status.due == "9999-12-31T23:59:59.000000Z"

@@ -35,7 +35,7 @@ def test_the_examples_are_right() -> None:
     """Every file in docs/examples declares something."""
     loaded = load_files([str(EXAMPLES)], io.BytesIO())
     assert [str(problem) for problem in loaded.problems] == []
-    assert [document.metadata.name for document in loaded.documents] == ["qwen", "echo", "smollm2", "tune"]
+    assert [document.metadata.name for document in loaded.documents] == ["qwen", "echo", "default", "smollm2", "tune"]
 
 
 def test_every_problem_of_every_document_has_its_line() -> None:
