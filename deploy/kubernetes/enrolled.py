@@ -37,10 +37,18 @@ GONE_WITHIN: Final = Seconds(120.0)
 
 @dataclass(slots=True)
 class _Seat:
-    """A replica of ours and the pod that it was given."""
+    """A replica of ours and the pod that it was given. `ended`: another hand ends the pod, so its object makes another;
+    `succeeded`: a further replica is there to have that."""
 
     pod: PodView | None = None
     leaving: bool = False
+    ended: bool = False
+    succeeded: bool = False
+
+    @property
+    def counts(self) -> bool:
+        """Whether its object must run a pod for it."""
+        return not (self.leaving or self.succeeded)
 
 
 class Enrolment:
@@ -73,6 +81,8 @@ class Enrolment:
         if known or (self._selector and self._matches(pod)):
             if known and not there:
                 self._forget(pod)
+            elif known and pod.deleting:
+                self._ends(pod)
             self._wake.set()
 
     async def run(self) -> None:
@@ -129,7 +139,12 @@ class Enrolment:
 
     def reserve(self, replica: ReplicaName) -> None:
         """A replica is wanted: it counts from now on, so that no pod that it could have is taken away."""
-        self._seats.setdefault(replica, _Seat())
+        if replica in self._seats:
+            return
+        self._seats[replica] = _Seat()
+        ended = next((one for one in self._seats.values() if one.ended and one.counts), None)
+        if ended is not None:
+            ended.succeeded = True
 
     async def sit(self, replica: ReplicaName) -> PodView:
         """A replica's pod, once there is one. Raises StartFailed."""
@@ -183,7 +198,7 @@ class Enrolment:
         scale = await self._tools.api.get(path)
         self._selector = _selector(scale)
         await self._give()
-        wanted = sum(not seat.leaving for seat in self._seats.values())
+        wanted = sum(seat.counts for seat in self._seats.values())
         there = int(scale["spec"].get("replicas", 0))
         others = self._written is not None and there != self._written
         self._written = there
@@ -224,6 +239,11 @@ class Enrolment:
         except ApiError as error:
             if error.status != 404:  # gone meanwhile
                 raise
+
+    def _ends(self, pod: PodView) -> None:
+        for seat in self._seats.values():
+            if seat.pod is not None and seat.pod.uid == pod.uid:
+                seat.ended = not seat.leaving
 
     def _forget(self, pod: PodView) -> None:
         for seat in self._seats.values():

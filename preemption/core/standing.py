@@ -7,6 +7,7 @@ Nothing here knows what is free; `preemption.core.allocator` places what is want
   replica is taken back before a new one is asked for.
 * A draining replica stays named, and holds its resources, until it is seen to be gone, or asleep: then it stays named
   and holds nothing. When one more is wanted it is woken, if its very place is free; else a new one starts elsewhere.
+* What another hand ends drains too, and is never taken back: its successor is asked for at once.
 * A new revision takes over one by one: one more than the number may run (surge), an old replica drains for each new one
   that is ready. Old replicas that never got ready go at once. After too many failed starts the old ones stay.
 * While starts back off nothing more is asked for, and replicas that are not there give their places to others.
@@ -30,7 +31,8 @@ _CAN_GO_ON = frozenset({None, ReplicaState.STARTING, ReplicaState.READY, Replica
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A named replica: what was granted, and what is seen of it (`state` None: nothing). `foreign`: of another uid."""
+    """A named replica: what was granted, and what is seen of it (`state` None: nothing). `foreign`: of another uid;
+    `ended`: another hand ends it."""
 
     grant: ReplicaGrant
     foreign: bool
@@ -38,6 +40,7 @@ class Entry:
     running: float | None = None
     created_at: Instant | None = None
     ready_at: Instant | None = None
+    ended: bool = False
 
     @property
     def name(self) -> str:
@@ -181,7 +184,9 @@ def _entry(view: ModelView, whole: GrantDecided, grant: ReplicaGrant, status: Re
     created = None if status.created_at is None else Instant(status.created_at)
     ready = None if status.ready_at is None else Instant(status.ready_at)
     foreign = whole.uid != uid or status.uid != uid
-    return Entry(grant, foreign, status.state, view.running.get(grant.replica), created, ready)
+    # an adapter that is told to drain one gives no reason for it: it has one when another hand ends what it runs in
+    ended = status.state is ReplicaState.DRAINING and bool(status.reason)
+    return Entry(grant, foreign, status.state, view.running.get(grant.replica), created, ready, ended)
 
 
 def _gone(entry: Entry, memory: Memory, policy: AllocatorPolicy, now: Instant) -> bool:
@@ -195,7 +200,7 @@ def _gone(entry: Entry, memory: Memory, policy: AllocatorPolicy, now: Instant) -
 
 def _shape(view: ModelView, entries: Sequence[Entry], wished: int, policy: AllocatorPolicy) -> _Shape:
     revision = view.declared.revision
-    out = frozenset(entry.name for entry in entries if entry.grant.drain or entry.foreign)
+    out = frozenset(entry.name for entry in entries if entry.grant.drain or entry.foreign or entry.ended)
     live = [entry for entry in entries if entry.name not in out]
     new = [entry for entry in live if entry.grant.revision == revision]
     old = [entry for entry in live if entry.grant.revision != revision]
@@ -256,7 +261,8 @@ def _fails_to_start(view: ModelView, new: Sequence[Entry], policy: AllocatorPoli
 def _taken_back(entries: Iterable[Entry], revision: int, missing: int) -> frozenset[str]:
     able = [
         entry for entry in entries
-        if entry.grant.drain and not entry.foreign and entry.grant.revision == revision and entry.state in _CAN_GO_ON
+        if entry.grant.drain and not (entry.foreign or entry.ended) and entry.grant.revision == revision
+        and entry.state in _CAN_GO_ON
     ]  # fmt: skip
     started = sorted(able, key=lambda entry: (entry.state in (None, ReplicaState.STARTING), entry.created_at or 0.0))
     return frozenset(entry.name for entry in started[: max(0, missing)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -13,15 +14,19 @@ from tests.support.kube_world import World, pod_model, world
 
 pytestmark = [pytest.mark.slow, pytest.mark.kubernetes, pytest.mark.needs("kubernetes")]
 
-LONG = 1500
+LONG: Final = 1500
 """Tokens of a request that runs for some seconds, at 2 ms each."""
 
 
-async def running(here: World) -> asyncio.Task[int]:
+LONGER: Final = 7000
+"""Of one that another pod's start must not outlast, on a busy machine."""
+
+
+async def running(here: World, tokens: int = LONG) -> asyncio.Task[int]:
     """A request that runs in a replica, and goes on for some seconds; its status in the end."""
 
     async def asked() -> int:
-        return (await here.chat(max_tokens=LONG)).status
+        return (await here.chat(max_tokens=tokens)).status
 
     asking = asyncio.create_task(asked())
 
@@ -59,14 +64,14 @@ async def test_logs_of_a_replica_are_those_of_its_pod(plane: ControlPlane, tmp_p
 
 
 async def test_a_pod_that_another_hand_ends_finishes_its_requests(plane: ControlPlane, tmp_path: Path) -> None:
-    """Its replica drains at once, its running request is answered whole, the pod goes right after, and another one
-    takes its place."""
+    """Its replica drains at once, its running request is answered whole, and the pod goes right after. Another one has
+    taken its place meanwhile, and answers."""
     async with world(plane, tmp_path) as here:
         await here.relume.start()
         await here.apply(pod_model(minReplicas=1, maxReplicas=1))
         await here.state("Ready")
         (pod,) = await here.pods()
-        asking = await running(here)
+        asking = await running(here, LONGER)
         await here.api.delete(PODS.path(here.namespace, pod["metadata"]["name"]))
 
         async def drains() -> bool:
@@ -75,6 +80,10 @@ async def test_a_pod_that_another_hand_ends_finishes_its_requests(plane: Control
 
         await here.until("the replica drains", drains)
         assert not asking.done()
+        answer = await here.chat()  # of the successor: nothing new comes to what drains
+        assert (answer.status, asking.done()) == (200, False)
+        there = {one["metadata"]["uid"] for one in await here.pods()}
+        assert (len(there), pod["metadata"]["uid"] in there) == (2, True)
         assert await asking == 200
 
         async def replaced() -> bool:

@@ -112,6 +112,16 @@ class World:
 
     # What the cluster does.
 
+    def ends(self, model: str, replica: str) -> None:
+        """Another hand ends what a replica runs in: it drains, and its adapter says why."""
+        seen = self.observed[model]
+        told = (
+            replace(one, state=ReplicaState.DRAINING, reason="Deleted") if one.replica == replica else one
+            for one in seen.replicas
+        )
+        self.observed[model] = replace(seen, replicas=tuple(told))
+        self.pool.set_observed(self.observed[model])
+
     def see(self, model: str, *states: tuple[str, ReplicaState], failures: int = 0, retry_in: float = 0.0) -> None:
         """The adapter's newest word on a model's replicas."""
         granted = {one.replica: one for one in self.grants[model].replicas} if model in self.grants else {}

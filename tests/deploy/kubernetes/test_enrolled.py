@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -177,3 +178,25 @@ async def test_a_pod_that_served_a_replica_is_given_to_it_again() -> None:
             made.reserve(ReplicaName(name))
         given = dict(zip("ab", await sit(made, "a", "b"), strict=True))
         assert (given["a"].name, given["b"].name) == (second.name, first.name)
+
+
+async def test_a_pod_that_another_hand_ends_has_one_successor() -> None:
+    """Its object makes another pod by itself, and the replica that succeeds it gets that: the number stays as it is. It
+    rises when one more is wanted; the old one's end changes nothing."""
+    server, others = Scaled(), cast("list[int]", [])
+    async with enrolled(server, others) as made:
+        (pod,) = await sit(made, "a")
+        server.pods.remove(pod)
+        made.heard(replace(pod, deleting=True), True)
+        server.set(1)  # what its controller does
+        await _quiet()
+        assert server.writes == [1]
+        made.reserve(ReplicaName("b"))
+        (next_pod,) = await sit(made, "b")
+        assert (next_pod.uid != pod.uid, server.writes) == (True, [1])
+        await sit(made, "c")
+        assert server.writes == [1, 2]
+        made.heard(pod, False)
+        await asyncio.wait_for(made.leave(ReplicaName("a")), 5)
+        await _quiet()
+        assert (server.replicas, server.writes, others) == (2, [1, 2], [])
