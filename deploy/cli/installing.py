@@ -55,7 +55,7 @@ def kube_options(function: Function) -> Function:
 @click.option("--prometheus", help="The Prometheus server that models ask when they name none.")
 @click.option("--agent", is_flag=True, help="An agent on each node, for weights at hf://, s3:// and other addresses.")
 @click.option("--create-namespace", is_flag=True, help="Make the namespace if it is missing.")
-@click.option("--only-crds", is_flag=True, help="The definitions of Model and TrainingJob, and nothing else.")
+@click.option("--only-crds", is_flag=True, help="The definitions of our kinds, and nothing else.")
 @click.option("--without-crds", is_flag=True, help="Everything but the definitions.")
 @click.option("--dry-run", is_flag=True, help="Have the API server check everything and change nothing.")
 @output("table", "json", "yaml")
@@ -91,7 +91,7 @@ def install(output: str, **given: Any) -> int:
 ))  # fmt: skip
 @kube_options
 @click.option("--data", is_flag=True, help="The volume with the event log too.")
-@click.option("--crds", is_flag=True, help="The definitions too: all Models of the cluster go, and their pods.")
+@click.option("--crds", is_flag=True, help="The definitions too: all Models and TrainingJobs of the cluster go, and their pods.")
 @click.option("--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")
 @output("table", "json")
 def uninstall(output: str, **given: Any) -> int:
