@@ -98,8 +98,8 @@ class WorkWriter:
         try:
             left = self._admin.submit(
                 lambda client: dismiss(client, self._group, self._name), self._settings.request_timeout
-            ).result()
-        except LogUnavailable as error:  # its session ends in any case
+            ).result(self._settings.append_timeout)
+        except (LogUnavailable, TimeoutError) as error:  # its session ends in any case
             logger.info("nobody was taken out of %s: %s", self._group, error)
         else:
             if left:
@@ -169,7 +169,7 @@ class WorkWriter:
         """Of these effects, those that the group's offsets tell of."""
         found = self._admin.submit(
             lambda client: client.list_group_offsets(self._group).get(self._group, {}), self._settings.request_timeout
-        ).result()
+        ).result(self._settings.append_timeout)  # TimeoutError: an OSError
         marks = {(tp.topic, tp.partition): (one.offset, one.metadata or "") for tp, one in found.items()}
         return frozenset(
             place for place, effect in effects.items()
