@@ -91,7 +91,9 @@ def install(output: str, **given: Any) -> int:
 ))  # fmt: skip
 @kube_options
 @click.option("--data", is_flag=True, help="The volume with the event log too.")
-@click.option("--crds", is_flag=True, help="The definitions too: all Models and TrainingJobs of the cluster go, and their pods.")
+@click.option(
+    "--crds", is_flag=True, help="The definitions too: all Models and TrainingJobs of the cluster go, and their pods."
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")
 @output("table", "json")
 def uninstall(output: str, **given: Any) -> int:
