@@ -9,6 +9,7 @@ The disk is the truth: there is no other state.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import secrets
@@ -16,6 +17,15 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+from coldstart.core.cache.errors import NoSpace
+from events.units import Bytes
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""What the system says when a write has no room."""
+
+BLOCK = Bytes(4096)
+"""What a small file takes of most disks."""
 
 FOLDERS = ("blobs/sha256", "partial", "manifests", "snapshots", "uses", "pins", "heat", "quarantine", "trash")
 
@@ -62,6 +72,17 @@ class Layout:
         """Delete what was discarded: a quarter of a second a GiB on a disk that discards (measured)."""
         for path in self.trash.iterdir():
             delete(path)
+
+
+def out_of_room(error: OSError, folder: Path, needed: Bytes) -> NoSpace | None:
+    """What a write that failed means, if it is that the disk of `folder` is full."""
+    if error.errno not in FULL:
+        return None
+    free = 0
+    with contextlib.suppress(OSError):
+        told = os.statvfs(folder)
+        free = told.f_bavail * told.f_frsize
+    return NoSpace(needed, Bytes(free), Bytes(free), why=f"the system says: {error.strerror}")
 
 
 def key(text: str) -> str:

@@ -13,13 +13,11 @@ from typing import Self
 import orjson
 from blake3 import blake3
 
-from coldstart.cache.layout import delete, write_soon
+from coldstart.cache.layout import delete, out_of_room, write_soon
 from coldstart.cache.manifests import boot
 from coldstart.core.cache.content import Described, Span, check_digest
-from coldstart.core.cache.errors import NoSpace
 from events.units import Bytes
 
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """What the system says when there is no room: of the disk, the quota, or the process's limit."""
 
 _NO_PREALLOCATION = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
@@ -173,13 +171,9 @@ class Partial:
         return whole if right else None
 
     def _told(self, error: OSError) -> Exception:
-        if error.errno not in FULL:
-            return error
-        free = 0
-        with contextlib.suppress(OSError):
-            told = os.statvfs(self.folder if self.folder.exists() else self.folder.parent)
-            free = told.f_bavail * told.f_frsize
-        return NoSpace(Bytes(self._size), Bytes(free), Bytes(free), why=f"the system says: {error.strerror}")
+        return (
+            out_of_room(error, self.folder if self.folder.exists() else self.folder.parent, Bytes(self._size)) or error
+        )
 
 
 def _line(index: int, digest: str) -> bytes:

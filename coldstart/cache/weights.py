@@ -13,7 +13,7 @@ from pathlib import Path
 
 from coldstart.cache import holding, inventory, publishing
 from coldstart.cache.filling import Filled, Filling, listed
-from coldstart.cache.layout import Layout, delete, key, snapshot_id
+from coldstart.cache.layout import BLOCK, Layout, delete, key, out_of_room, snapshot_id
 from coldstart.cache.making_room import Rooms
 from coldstart.cache.manifests import boot, manifests, read_manifest
 from coldstart.cache.wanting import Got, Progress, Wanted
@@ -96,17 +96,24 @@ class WeightCache:
     def _asked_for(self, manifest: Manifest) -> None:
         heat = holding.read_heat(self.layout, manifest.snapshot)
         clock = inventory.clock_of(self.layout)
-        holding.write_heat(self.layout, manifest.snapshot, asked(heat, self._clock.now(), clock))
+        with contextlib.suppress(OSError):  # a full disk: what is here is had all the same
+            holding.write_heat(self.layout, manifest.snapshot, asked(heat, self._clock.now(), clock))
 
     def fetch(self, wanted: Wanted, source: Source, progress: Progress) -> Got:
         """The weights, fetched if need be. Raises a CacheError; FolderTaken while another process writes here."""
-        self.layout.make()
-        there = self.hit(wanted, source)
-        if there is not None:
-            return there
-        with self._writing(self.layout), self._rooms.turn(wanted.identity):
+        try:
+            self.layout.make()
             there = self.hit(wanted, source)
-            return self._fetched(wanted, source, progress) if there is None else there
+            if there is not None:
+                return there
+            with self._writing(self.layout), self._rooms.turn(wanted.identity):
+                there = self.hit(wanted, source)
+                return self._fetched(wanted, source, progress) if there is None else there
+        except OSError as error:  # at whichever write
+            full = out_of_room(error, self.layout.root, BLOCK)
+            if full is None:
+                raise
+            raise full from error
 
     def settle(self, wanted: Wanted) -> None:
         """Sync what was fetched, when nobody waits for it any more. Leaves it to the next one while another writes."""

@@ -139,7 +139,9 @@ def _pool_row(item: Item) -> list[str]:
 
 def _pool_wide(item: Item) -> list[str]:
     settings = item["status"]["settings"]
-    worth = [f"{name.removeprefix('a100s ')}={value:g}" for name, value in settings.items() if name.startswith("a100s ")]
+    worth = [
+        f"{name.removeprefix('a100s ')}={value:g}" for name, value in settings.items() if name.startswith("a100s ")
+    ]
     return [
         f"{settings['settleFirstSeconds']:g}s x{settings['settleGrowth']:g} <={settings['settleLongestSeconds']:g}s",
         f"{settings['saveSeconds']:g}s", f"{settings['restoreSeconds']:g}s", ",".join(worth),
