@@ -21,6 +21,7 @@ from deploy.api.weight_ports import NodeWeights
 from deploy.api.weights import NoWeights
 from deploy.compose.eventlog import OpenLog
 from deploy.compose.gateway import url_of
+from deploy.compose.losses import Losses
 from deploy.compose.part import Part, until_one_ends
 from deploy.compose.telling import AllTraffic, BoardExplainer, LogsElsewhere, PartsReadiness, PartsReadings
 from deploy.spec.kinds import Document
@@ -67,6 +68,8 @@ class Process:
             made.admin,
         )  # fmt: skip
         self._publishing: asyncio.Task[None] | None = None
+        self._losses = Losses(log, clock)
+        self._looking: asyncio.Task[None] | None = None
         if made.declarer is not None:
             made.declarer(self._admin.declarations)
 
@@ -76,6 +79,7 @@ class Process:
         Raises OSError for a port that is taken, and what the parts' own starts raise.
         """
         await self._admin.start()
+        self._looking = asyncio.create_task(self._losses.run(), name="losses")
         await self._admin.caught_up()
         if documents:
             await self._admin.declarations.apply(documents)
@@ -94,10 +98,18 @@ class Process:
     async def stop(self, bound: Seconds) -> None:
         """End the parts, the last first: no more requests, running ones finish within `bound`, then all else."""
         async with contextlib.AsyncExitStack() as steps:  # from the last to the first, each also when another fails
+            steps.push_async_callback(self._end_looking)
             steps.push_async_callback(self._admin.close)
             for part in self._made.parts:
                 steps.push_async_callback(part.stop, bound)
             steps.push_async_callback(self._withdraw_endpoints)
+
+    async def _end_looking(self) -> None:
+        """What was lost until now is told; nobody looks any more."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+            self._losses.look()
 
     @property
     def urls(self) -> Mapping[str, str]:
