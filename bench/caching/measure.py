@@ -15,6 +15,7 @@ from bench.caching.starts import Starts, starts_of
 from bench.figures import Effort, Figure, median
 from coldstart.cache.making_room import Rooms
 from coldstart.core.cache.policy import RoomPolicy
+from coldstart.core.cache.quotas import Charge
 from deploy.simulation.minutes import MinuteTrace, read_azure_functions, read_femux
 from events.units import Bytes
 from tests.support.needs import traces_folder
@@ -26,6 +27,8 @@ FILES: Final[Mapping[str, tuple[str, Callable[[Path], MinuteTrace]]]] = {
 SHARES: Final = (0.05, 0.2)
 """Sizes of the cache, as shares of all weights that are asked for."""
 SEED: Final = 1
+CHARGE: Final = Charge("https://models.example/new", Bytes(folder.SIZE), 1)
+"""What each of these fetches would add to a quota, if there were one."""
 OTHERS: Final[Mapping[str, Callable[[Starts], Keeping]]] = {"LRU": lru, "LFU": lfu, "GDSF": gdsf, "Belady": belady}
 
 
@@ -65,12 +68,14 @@ def _evictions(count: int, rounds: int) -> list[Figure]:
         walks, fits, evicts = [], [], []
         roomy = Rooms(layout, RoomPolicy(capacity=Bytes(2 * count * folder.SIZE)))
         full = Rooms(layout, RoomPolicy(capacity=Bytes(count * folder.SIZE)))
-        _cpu_ms(lambda: full.promise("first", {layout.partial / "first": Bytes(folder.SIZE)}))  # reads all manifests
+        _cpu_ms(
+            lambda: full.promise("first", {layout.partial / "first": Bytes(folder.SIZE)}, CHARGE)
+        )  # reads all manifests
         for index in range(rounds):
             walks.append(_cpu_ms(lambda: folder.walked(root)))
             one = {layout.partial / str(index): Bytes(folder.SIZE)}
-            fits.append(_cpu_ms(lambda one=one: roomy.promise("one", one)))
-            evicts.append(_cpu_ms(lambda index=index, one=one: full.promise(str(index), one)))
+            fits.append(_cpu_ms(lambda one=one: roomy.promise("one", one, CHARGE)))
+            evicts.append(_cpu_ms(lambda index=index, one=one: full.promise(str(index), one, CHARGE)))
     what, yardstick = f"room among {count:,} weights", "looking at each file once"
     walked = median(walks)
     return [
