@@ -320,7 +320,8 @@ class KubernetesCluster:
 
     def _told(self, name: ModelName) -> None:
         """A model's state changed: whoever tells people must know."""
-        self._stories.observed(self._reconciler.state(name)[0])
+        for one in self._stories.observed(self._reconciler.state(name)[0]):
+            self._teller.ended(name, one.reason, f"{one.replica} drains, since its pod ends: {one.message}")
         self._teller.mark(name)
         for replica in self._reconciler.of(name):
             self._nodes.mark(replica.grant.placement.node)

@@ -7,7 +7,7 @@ from events.clock import Clock
 from events.types.decisions import WishDecided
 from events.types.grants import GrantDecided
 from events.types.models import ModelDeclared
-from events.types.replicas import ReplicasObserved
+from events.types.replicas import ReplicasObserved, ReplicaState, ReplicaStatus
 
 
 class Stories:
@@ -19,6 +19,7 @@ class Stories:
         self._wishes: dict[str, WishDecided] = {}
         self._grants: dict[str, GrantDecided] = {}
         self._observed: dict[str, ReplicasObserved] = {}
+        self._ending: dict[str, frozenset[str]] = {}
 
     def fold(self, data: object) -> str | None:
         """Take an event in; the model that it is about."""
@@ -33,9 +34,14 @@ class Stories:
                 return None
         return data.model
 
-    def observed(self, state: ReplicasObserved) -> None:
-        """What the replicas of a model are now."""
+    def observed(self, state: ReplicasObserved) -> tuple[ReplicaStatus, ...]:
+        """What the replicas of a model are now; those that another hand ends, when they are first seen so."""
         self._observed[state.model] = state
+        ending = {one.replica: one for one in state.replicas if one.state is ReplicaState.DRAINING and one.reason}
+        before = self._ending.pop(state.model, frozenset())
+        if ending:
+            self._ending[state.model] = frozenset(ending)
+        return tuple(one for name, one in ending.items() if name not in before)
 
     def facts(self, model: str) -> Facts | None:
         """What is known now; None: it is not declared."""

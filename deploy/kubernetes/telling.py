@@ -28,6 +28,10 @@ _QUIET: Final = frozenset({"", "Granted", "Wished", "Place", "Spawn", "Load", "W
 """Reasons that pass by in each start: they stand in the status, and are no Event of their own."""
 
 
+MOST_ENDS: Final = 16
+"""Ends of pods by other hands that wait to be told of one model; further ones are told by its state only. Chosen."""
+
+
 class Teller:
     """Writes the status of Model objects. `facts` gives what is known of a model; None: nothing is declared."""
 
@@ -45,6 +49,7 @@ class Teller:
         self._accepted: dict[str, Acceptance] = {}
         self._written: dict[str, Json] = {}
         self._turned: dict[str, tuple[str, str]] = {}
+        self._ends: dict[str, list[Turn]] = {}
         self._queue = StatusWrites("model", clock, self._tell)
         self.writes = 0
         self.events = 0
@@ -52,6 +57,13 @@ class Teller:
     def accepted(self, name: str, generation: int, problem: str) -> None:
         """An object was declared, or refused."""
         self._accepted[name] = Acceptance(generation, problem)
+        self.mark(name)
+
+    def ended(self, name: str, reason: str, message: str) -> None:
+        """Another hand ends a replica's pod: an Event, whatever becomes of it."""
+        ends = self._ends.setdefault(name, [])
+        if len(ends) < MOST_ENDS:
+            ends.append(Turn(reason, message, warns=True))
         self.mark(name)
 
     def mark(self, name: str) -> None:
@@ -65,13 +77,16 @@ class Teller:
     async def _tell(self, name: str) -> None:
         found = self.object_of(name)
         if found is None:
-            for known in (self._accepted, self._written, self._turned):
+            for known in (self._accepted, self._written, self._turned, self._ends):
                 known.pop(name, None)
             return
         accepted, facts = self._accepted.get(name), self._facts(name)
         if accepted is None:
             return
         said = None if facts is None else model_status(facts)
+        while ends := self._ends.get(name):
+            await self._event(found, ends[0])
+            ends.pop(0)
         await self._tell_turn(found, said, accepted)
         status = self._status(name, found, said, accepted)
         if self._written.get(name) == status or found.get("status") == status:
@@ -130,11 +145,11 @@ class Teller:
         first = name not in self._turned and turn == ("Zero", "")
         self._turned[name] = turn
         if not first:  # that nothing happened yet is no news
-            await self._event(found, turn[1] or turn[0], note, warns=warns)
+            await self._event(found, Turn(turn[1] or turn[0], note, warns))
 
-    async def _event(self, found: Json, reason: str, note: str, *, warns: bool) -> None:
+    async def _event(self, found: Json, turn: Turn) -> None:
         await self._lease.hold()
-        metadata, turn = found["metadata"], Turn(reason, note, warns)
+        metadata = found["metadata"]
         body = event_body(found, MODELS, turn, self._settings.identity, self._clock.now())
         try:
             await self._api.create(EVENTS.path(self._settings.namespace), body)
