@@ -118,7 +118,7 @@ async def test_what_is_gone_needs_no_deletion(tmp_path: Path, code: int) -> None
         return status(code, "Conflict")
 
     async with server(tmp_path, handler) as api:
-        await api.delete("/api/v1/namespaces/n/pods/a", uid="u1")
+        assert not await api.delete("/api/v1/namespaces/n/pods/a", uid="u1")
 
 
 def event(version: int, kind: str = "ADDED") -> bytes:
