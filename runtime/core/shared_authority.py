@@ -273,6 +273,8 @@ class SharedAuthority:
 
     def _weigh(self, now: Instant) -> None:
         for model, replica in self._counts.settled(self.followers, now):
+            model.forget_settled(replica)
+            model.disown(replica, lambda: self._name(self._next()))
             self._settled(model, replica, now)
 
     # The parts: what may be sold

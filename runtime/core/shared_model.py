@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from coldstart.core.hold import Held, HoldBudget, HoldRefusal
@@ -214,6 +215,18 @@ class SharedModel:
         ]
         for name in done:
             del self.sold[name]
+
+    def disown(self, replica: ReplicaSlots, name: Callable[[], str]) -> None:
+        """A count has freed some of a replica's settling slots, and says not whose: those that are left are nobody's.
+
+        A lease that is left may stand for another's request, whose own was freed. If its gateway comes back and says
+        that it holds it no more, or gives it back, that proves nothing of the slot; the next count does.
+        """
+        left = [it for it in self.sold.values() if it.at is replica and it.settling is not None and it.holder != NOBODY]
+        for sold in left:
+            del self.sold[sold.name]
+            nobodys = replace(sold, name=name(), holder=NOBODY)
+            self.sold[nobodys.name] = nobodys
 
     def observe(self, observed: ReplicasObserved, now: Instant) -> tuple[list[ReplicaSlots], tuple[ReplicaSlots, ...]]:
         """Take over what runs. Returns the replicas that are new here, and those that are gone."""

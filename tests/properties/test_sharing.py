@@ -48,11 +48,8 @@ class Walk:
 
     def pause(self) -> None:
         free = [name for name, node in sorted(self.net.nodes.items()) if not node.paused and not node.leaving]
-        others_stand = len(free) < sum(not node.leaving for node in self.net.nodes.values())
-        if free:  # two that stand still for long at once: see docs/flaws.md
-            self.net.pause(
-                self.rng.choice(free), self.rng.choice((0.3, 2.0) if others_stand else (0.3, 2.0, 6.0, 12.0))
-            )
+        if free:
+            self.net.pause(self.rng.choice(free), self.rng.choice((0.3, 2.0, 6.0, 12.0)))
 
     def cut(self) -> None:
         self.net.cut.add(frozenset(self.rng.choice(list(combinations(NAMES, 2)))))
