@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field
 
 from events.spec import Duration, Spec
 from events.units import Seconds
+from preemption.core.calling import CallPolicy
 from preemption.core.lending.policy import LendingPolicy
 from preemption.core.reclaim.pool_policy import PoolPolicy
 
@@ -61,6 +62,26 @@ class EstimatesSpec(Spec):
     """How long it takes to come back."""
 
 
+class NodeCallsSpec(Spec):
+    """How models that find no room call for more nodes (on Kubernetes, by pods that wait)."""
+
+    most: Annotated[int, Field(ge=1, le=1000)] = 4
+    """Replicas of all models together that are called for at once."""
+    after: Duration = 5.0
+    """How long a replica has had no room before it is called for."""
+    deadline: Annotated[Duration, Field(gt=0)] = 900.0
+    """How long a call stands without any replica finding room; then it is taken back. (As long as the cluster
+    autoscaler of Kubernetes waits for a node.)"""
+    pause: Annotated[Duration, Field(gt=0)] = 300.0
+    """Before the next call after one was taken back; each further time twice as long, at most an hour."""
+
+    def resolve(self) -> CallPolicy:
+        """Plain numbers."""
+        return CallPolicy(
+            most=self.most, after=Seconds(self.after), within=Seconds(self.deadline), pause=Seconds(self.pause)
+        )
+
+
 class PoolSpec(Spec):
     """How the GPUs of a pool are lent to training and taken back."""
 
@@ -77,6 +98,8 @@ class PoolSpec(Spec):
     ] = Field(default_factory=dict)
     """What cards are worth in A100s, by product or a part of its name, such as H100: 3.2; it prices a card's seconds
     when jobs are compared. Of others the data sheets say."""
+    node_calls: NodeCallsSpec | None = None
+    """How models that find no room call for more nodes. Left out, none does. On one machine it does nothing."""
 
     def resolve(self) -> PoolPolicy:
         """Plain numbers."""
@@ -94,4 +117,5 @@ class PoolSpec(Spec):
             save=Seconds(self.estimates.save),
             restore=Seconds(self.estimates.restore),
         )
-        return PoolPolicy(lending, dict(self.card_units))
+        calls = None if self.node_calls is None else self.node_calls.resolve()
+        return PoolPolicy(lending, dict(self.card_units), calls)

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from events.kinds import event, value
 from events.names import Topic
-from events.types.shared import Count, Resources
+from events.types.shared import At, Count, Resources
+
+CALL_LATE: Final = "late"
+"""Why a call for nodes was taken back: none came in time."""
+CALL_CANCELLED: Final = "cancelled"
+"""Likewise: somebody took a stand-in of it away."""
 
 
 @value
@@ -27,12 +34,29 @@ class ReplicaGrant:
 
 
 @value
+class NodeCall:
+    """More nodes are asked for: `replicas` stand-ins wait, from `since` on and at most `until` then.
+
+    Taken back (`replicas` 0, `reason` says why) it is made again at `again_at`; `tries` were taken back in a row.
+    """
+
+    replicas: Count
+    since: At
+    until: At
+    tries: Count = 0
+    again_at: At | None = None
+    reason: str = ""
+
+
+@value
 class Shortage:
-    """What the wish needs and is not free: how many replicas are not granted, of which resources each, and why."""
+    """What the wish needs and is not free: how many replicas are not granted, of which resources each, and why.
+    `call`: what is asked of whoever adds nodes to the cluster."""
 
     replicas: Count
     resources: Resources
     message: str
+    call: NodeCall | None = None
 
 
 @event("relume.grant.decided", Topic.GRANTS)

@@ -109,9 +109,23 @@ class ReplicaStatus:
     sleep_level: Count = 0
 
 
+@value
+class StandIns:
+    """What came of a model's call for nodes: so many stand-ins are `waiting`.
+
+    `cancelled_at`: when somebody last took one away. `paused_until`: the call was taken back, and is made again then;
+    `message` says why, or what is heard of nodes that come.
+    """
+
+    waiting: Count = 0
+    cancelled_at: At | None = None
+    paused_until: At | None = None
+    message: str = ""
+
+
 @event("relume.replicas.observed", Topic.REPLICAS)
 class ReplicasObserved:
-    """All replicas of a model, whole. State of key ``model/NAME``.
+    """All replicas of a model, whole. State of key ``model/NAME``. `stand_ins`: of a model that calls for nodes.
 
     `failures` counts failed starts since the last success; while it is above zero, `retry_at` is when the adapter tries
     again, `reason` and `message` say what went wrong last (`log_tail`: the engine's last lines).
@@ -126,19 +140,23 @@ class ReplicasObserved:
     log_tail: tuple[str, ...] = ()
     retry_at: At | None = None
     grant_epoch: Count = 0
+    stand_ins: StandIns | None = None
 
 
 @value
 class Card:
     """One GPU of a node, or one MIG instance of one: then `profile` is its profile, and `id` and `memory_bytes` are the
     instance's (a card that is split is not listed itself). `virtual`: declared with --gpus, for machines without
-    one."""
+    one. Cards of a node with the same `link` all reach each other over NVLink; `numa` is the NUMA node that a card
+    hangs on. None: none that is known."""
 
     id: str
     product: str = ""
     memory_bytes: Count = 0
     virtual: bool = False
     profile: str = ""
+    link: Count | None = None
+    numa: Count | None = None
 
 
 CLOSES: Final = frozenset({"NoSchedule", "NoExecute"})

@@ -15,6 +15,7 @@ from events.types.caches import CacheObserved
 from events.types.grants import GrantDecided, Placement
 from events.types.replicas import CardsObserved, ReplicasObserved, ReplicaStatus
 from events.units import Instant
+from preemption.core.callers import Callers
 from preemption.core.inventory import Holding, Ledger, Node, cordon_name, need_of
 from preemption.core.kept import Keepers
 from preemption.core.lending.policy import LendingCounts
@@ -96,6 +97,7 @@ class Pool:
         self._cordoned: set[tuple[str, str]] = set()
         self._told: set[str] = set()
         """Models whose shortage training has to do with."""
+        self._callers = Callers(self._seats)
         self._epoch = 0
         self.counts = LendingCounts()
         """What happened to training since the start."""
@@ -218,10 +220,14 @@ class Pool:
             touched |= self._keepers.seek(touched, self._hungry, now)
         else:
             lent = self._lend(self._lender, touched, now)
+        calls = None if self._settings is None or not self._policy.calls else self._settings.calls
+        called, call_at = self._callers.call(self._hungry, calls, now)
+        touched |= called
         grants = [grant for model in sorted(touched) if (grant := self._conclude(model, now)) is not None]
         memories = {model: self._seats[model].memory for model in touched if model in self._seats}
         gone = tuple(sorted(touched - memories.keys()))
-        return GrantPlan(tuple(grants), _earlier(self._next_timer(), lent.again_at), memories, gone, lent)
+        again_at = _earlier(_earlier(self._next_timer(), lent.again_at), call_at)
+        return GrantPlan(tuple(grants), again_at, memories, gone, lent)
 
     def _lend(self, lender: Lender, touched: set[str], now: Instant) -> Lent:
         """Decide with training in the pool: what it frees goes to models first, then what is left is lent."""

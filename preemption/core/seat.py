@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from events.names import replica_name
-from events.types.grants import GrantDecided, Placement, ReplicaGrant, Shortage
+from events.types.grants import GrantDecided, NodeCall, Placement, ReplicaGrant, Shortage
 from events.types.replicas import ReplicasObserved
 from events.units import Instant, format_instant
+from preemption.core.calling import Call, words
 from preemption.core.inventory import Need, need_of
 from preemption.core.placement import Kind, Lack
 from preemption.core.standing import Stand
@@ -59,6 +60,8 @@ class Seat:
     """What is done about its shortage; None: nothing can be."""
     told_key: str = ""
     """Of what was recorded last."""
+    call: Call | None = None
+    """What it asks of whoever adds nodes; also while it lacks nothing, as long as that is to be remembered."""
     extra: list[Reason] = field(default_factory=list)
     again_at: Instant | None = None
     timer: Instant | None = None
@@ -113,6 +116,16 @@ class Seat:
         return not (self.wish is not None and self.wish.replicas) and not (
             self.grant is not None and self.grant.replicas
         )
+
+    @property
+    def lacking(self) -> int:
+        """How many replicas that something needs have no room, and will have none by what is on its way: training that
+        yields, or what drains. What waits for another model's turn lacks nothing of its own."""
+        if self.declared is None or self.stand is None or self.need is None or self.waits_for:
+            return 0
+        if self.told is not None and self.told.reason in (Reason.TRAINING_YIELDS, Reason.COMING):
+            return 0
+        return max(0, min(self.unplaced, self.stand.wished - self.stand.kept - self.live) - self.comes)
 
     @property
     def plight(self) -> tuple[tuple[Kind, ...], bool, str]:
@@ -228,6 +241,8 @@ class Seat:
             why += [LACKS[kind] for kind in lack.kinds] if lack.ever else [never]
         why += [Reason.COMING] if self.coming and self.unplaced else []
         why += [self.told.reason] if self.told is not None and self.unplaced else []
+        if self.call is not None and self.unplaced:
+            why += [Reason.CALLS] if self.call.stands else [Reason.NO_NODE] if self.call.told.again_at else []
         return [*self.stand.reasons, *self.extra, *why]
 
     def _shortage(self, declared: Declared, stand: Stand) -> Shortage | None:
@@ -236,13 +251,18 @@ class Seat:
         stuck = self.unplaced if self.lack is not None and not self.lack.ever else 0
         if not (missing or stuck):
             return None
-        return Shortage(replicas=missing or stuck, resources=declared.resources, message=self._why(stand))
+        call = None if self.call is None or not self.unplaced else self.call
+        told = None if call is None or not (call.stands or call.told.again_at) else call.told
+        return Shortage(
+            replicas=missing or stuck, resources=declared.resources, message=self._why(stand, told), call=told
+        )
 
-    def _why(self, stand: Stand) -> str:
+    def _why(self, stand: Stand, call: NodeCall | None) -> str:
         if self.unplaced:
             why = self.waits_for or ("" if self.lack is None else self.lack.message)
             why += f"; waits for {', '.join(self.coming)} to drain" if self.coming else ""
-            return why if self.told is None else f"{why}; {self.told.words}"
+            why += "" if self.told is None else f"; {self.told.words}"
+            return why if call is None else f"{why}; {words(call)}"
         failures = 0 if self.observed is None else self.observed.failures
         retry_at = None if self.observed is None else self.observed.retry_at
         if stand.held_back and retry_at is not None:

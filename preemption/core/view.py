@@ -63,6 +63,10 @@ class Reason(StrEnum):
     NO_VICTIM = "no_training_may_yield"
     COMING = "waits_for_coming"
     """Enough will be free soon: replicas drain, or training ends, without anybody's work being lost."""
+    CALLS = "calls_for_nodes"
+    """There is no room: stand-ins wait, so that whoever adds nodes to the cluster adds one."""
+    NO_NODE = "no_node_came"
+    """Nodes were called for, and the call was taken back; it is made again after a pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,7 @@ class AllocatorPolicy:
     new revision is not rolled out further (design §5). `least_hold`: a replica that is only kept goes to another model
     at the earliest when it has been ready for as long as its start took, and for so long. Chosen: then two models that
     are asked in turn spend half of the time starting at most. `locality`: how much seconds to the first token count.
+    `calls`: whether the cluster adapter can call for nodes, where the pool's settings say so.
     """
 
     unseen_grace: Seconds = Seconds(5.0)
@@ -99,6 +104,7 @@ class AllocatorPolicy:
     least_hold: Seconds = Seconds(10.0)
     locality: Locality = field(default_factory=Locality)
     lending: LendingPolicy = field(default_factory=LendingPolicy)
+    calls: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

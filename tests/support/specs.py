@@ -105,6 +105,7 @@ FULL_POOL: Document = {
         "settling": {"first": "6s", "growth": 3, "longest": "10m"},
         "estimates": {"save": "10s", "restore": "40s"},
         "cardUnits": {"H100": 3.5},
+        "nodeCalls": {"most": 3, "after": "6s", "deadline": "11m", "pause": "4m"},
     },
 }  # fmt: skip
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from preemption.core.calling import CallPolicy
 from preemption.core.lending.policy import LendingPolicy
 
 
 @dataclass(frozen=True, slots=True)
 class PoolPolicy:
     """How a pool lends its cards. `units`: what cards of a product are worth in A100s, where its owner says so; by the
-    product's name as the driver tells it, or a part of it that stands by itself."""
+    product's name as the driver tells it, or a part of it that stands by itself. `calls`: how models that find no room
+    call for nodes; None: none does."""
 
     lending: LendingPolicy = field(default_factory=LendingPolicy)
     units: Mapping[str, float] = field(default_factory=dict)
+    calls: CallPolicy | None = None
 
     def worth(self, product: str) -> float:
         """What a card is worth in A100s."""

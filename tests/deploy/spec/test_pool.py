@@ -21,6 +21,8 @@ OTHER: dict[str, object] = {
     "spec.reclaim.coolDown": "0s", "spec.settling.first": "7s", "spec.settling.growth": 1,
     "spec.settling.longest": "11m", "spec.estimates.save": "11s", "spec.estimates.restore": "41s",
     "spec.cardUnits.H100": 3.4,
+    "spec.nodeCalls.most": 5, "spec.nodeCalls.after": "0s", "spec.nodeCalls.deadline": "20m",
+    "spec.nodeCalls.pause": "1m",
 }  # fmt: skip
 """Another right value for each leaf of the full document that means something to the pool."""
 
