@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -32,6 +33,10 @@ LINE_MOST: Final = 64 << 10
 SILENT_FOR: Final = Seconds(100.0)
 """A watch that says nothing for so long may be dead, and is asked for anew: a server with news sends a bookmark once a
 minute, one without has nothing to say."""
+
+UNDECLARED: Final = "field not declared in schema"
+"""In the answer to an apply with a field that the kind's definition does not have."""
+_STATUS_FIELD: Final = re.compile(rf"\.status\.(\w+)[^:\s]*: {UNDECLARED}")
 
 Query = Mapping[str, str]
 Refresh = Callable[[], Coroutine[Any, Any, None]]
@@ -98,6 +103,19 @@ class KubeApi:
         """Server-side apply by our field manager; what others own is taken over."""
         asked = {"fieldManager": MANAGER, "force": "true"} | dict(query or {})
         return await self._call("PATCH", path, asked, body, "application/apply-patch+yaml")
+
+    async def apply_status(self, path: str, body: Json) -> Json:
+        """As `apply`, of an object's ``status``. What a definition older than this relume does not know of it is left
+        out."""
+        while True:
+            try:
+                return await self.apply(f"{path}/status", body)
+            except ApiError as error:
+                status = dict(body["status"])
+                known = {name: value for name, value in status.items() if name not in _undeclared(error)}
+                if len(known) == len(status):
+                    raise
+                body = {**body, "status": known}
 
     async def merge(self, path: str, body: Json) -> Json:
         """Change some fields (JSON merge patch)."""
@@ -254,6 +272,9 @@ def _refusal(answer: aiohttp.ClientResponse, raw: bytes) -> Exception:
     message, reason = str(status.get("message", "")), str(status.get("reason", ""))
     if answer.status == HTTPStatus.GONE:
         return VersionGone(message)
+    if UNDECLARED in message:  # a server that cannot know of the field says that it failed itself
+        message = f"{message}; the definition is older than this relume: relume install --only-crds upgrades it"
+        return ApiError(HTTPStatus.UNPROCESSABLE_ENTITY, "FieldUnknown", message)
     later = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.UNAUTHORIZED)  # a token that ran out is renewed
     if answer.status in later or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         after = answer.headers.get("Retry-After", "")
@@ -261,6 +282,11 @@ def _refusal(answer: aiohttp.ClientResponse, raw: bytes) -> Exception:
     named = status.get("details", {}).get("causes", ())
     causes = tuple((str(one.get("field", "")), str(one.get("message", ""))) for one in named)
     return ApiError(answer.status, reason, message, causes)
+
+
+def _undeclared(error: ApiError) -> set[str]:
+    """The fields of a status that a definition does not have."""
+    return set(_STATUS_FIELD.findall(error.message)) if error.reason == "FieldUnknown" else set()
 
 
 def _said(error: Exception) -> str:

@@ -78,6 +78,11 @@ class DeclaredObjects(ABC, Generic[D]):
     def _keys(self) -> Iterable[str]:
         """Keys of all objects."""
 
+    def _listed(self, name: str) -> bool:
+        """Whether all objects are known that may be of this name: until then none is taken to be gone."""
+        del name
+        return True
+
     @abstractmethod
     async def _declare(self, name: str, found: Json) -> None:
         """Declare what an object says. Raises SpecRefused, ProblemError, RefusedObject, LogUnavailable."""
@@ -91,13 +96,17 @@ class DeclaredObjects(ABC, Generic[D]):
         self._dirty[key.rpartition("/")[2]] = None
         self._wake.set()
 
-    async def run(self) -> None:
-        """Declare until cancelled. Begin when both sides have been read."""
+    def look_at_all(self) -> None:
+        """More has been listed: look at everything that is there, and at what was declared and may be gone."""
         for name, event in self._declared.items():
             if not event.deleted and ANNOTATION_OBJECT in event.annotations:
                 self._dirty[name] = None
         self._dirty |= dict.fromkeys(key.rpartition("/")[2] for key in self._keys())
         self._wake.set()
+
+    async def run(self) -> None:
+        """Declare until cancelled. Begin when both sides have been read."""
+        self.look_at_all()
         tries = 0
         while True:
             await self._woken()
@@ -133,7 +142,8 @@ class DeclaredObjects(ABC, Generic[D]):
     async def _settle(self, name: str) -> None:
         found = self._found(name)
         if found is None or "deletionTimestamp" in found["metadata"]:
-            await self._withdraw(name)
+            if found is not None or self._listed(name):
+                await self._withdraw(name)
             return
         problem = ""
         try:

@@ -105,7 +105,7 @@ class PoolObjects(DeclaredObjects[PoolDeclared]):
         await self._tell_turn(found, status)
         body = {"apiVersion": GPU_POOLS.api_version, "kind": GPU_POOLS.kind, "status": status,
                 "metadata": {"name": name, "namespace": self._namespace}}  # fmt: skip
-        await self._tools.api.apply(GPU_POOLS.path(self._namespace, name, "status"), body)
+        await self._tools.api.apply_status(GPU_POOLS.path(self._namespace, name), body)
         self.status_writes += 1
 
     def _status(self, found: Json, accepted: Acceptance, declared: PoolDeclared | None) -> dict[str, Any]:

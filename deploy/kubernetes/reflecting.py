@@ -47,6 +47,10 @@ class Reflector:
         """What is there, by key."""
         self.synced = asyncio.Event()
         """Set once it has been listed."""
+        self.settled = asyncio.Event()
+        """Set once it has been listed, or the API server has said that it is not there, or not for us (`refusal`)."""
+        self.refusal = ""
+        """Why it is not listed: the API server's own words; empty when it is, or when the server is away."""
         self.stats = ReflectorStats()
 
     async def run(self) -> None:
@@ -63,6 +67,9 @@ class Reflector:
                 self._version = ""
             except (ApiUnavailable, ApiError) as error:
                 self.stats.broken += 1
+                if isinstance(error, ApiError):
+                    self.refusal = str(error)
+                    self.settled.set()
                 level = logging.INFO if tries == 0 else logging.WARNING
                 logger.log(level, "%s cannot be followed now: %s", self._path, error)
                 await pause(tries, error.after if isinstance(error, ApiUnavailable) else None)
@@ -87,7 +94,9 @@ class Reflector:
             if key not in self.objects or _version(self.objects[key]) != _version(item):
                 self._take(key, item)
         self._version = page["metadata"]["resourceVersion"]
+        self.refusal = ""
         self.synced.set()
+        self.settled.set()
 
     async def _watch(self) -> None:
         self.stats.watches += 1

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
+from deploy.api.node_calls import CANCELLED, LATE
 from deploy.api.shapes import ModelState, ModelStatus
 from deploy.api.status import Facts, model_status
 from deploy.kubernetes.api import ApiError, KubeApi
@@ -24,6 +25,7 @@ from events.clock import Clock
 logger = logging.getLogger(__name__)
 
 _TROUBLE: Final = frozenset({ModelState.FAILED})
+_SHORT: Final = frozenset({"Shortage", LATE, CANCELLED})
 _QUIET: Final = frozenset({"", "Granted", "Wished", "Place", "Spawn", "Load", "Warmup"})
 """Reasons that pass by in each start: they stand in the status, and are no Event of their own."""
 
@@ -94,7 +96,7 @@ class Teller:
         await self._lease.hold()
         body = {"apiVersion": MODELS.api_version, "kind": MODELS.kind, "status": status,
                 "metadata": {"name": name, "namespace": self._settings.namespace}}  # fmt: skip
-        await self._api.apply(MODELS.path(self._settings.namespace, name, "status"), body)
+        await self._api.apply_status(MODELS.path(self._settings.namespace, name), body)
         self.writes += 1
         self._written[name] = status
 
@@ -139,7 +141,7 @@ class Teller:
             reason = "" if said.reason in _QUIET else said.reason
             turn = (said.state.value, reason)
             note = said.message or _notes(said)
-            warns = said.state in _TROUBLE or bool(said.failures) or said.reason == "Shortage"
+            warns = said.state in _TROUBLE or bool(said.failures) or said.reason in _SHORT
         if self._turned.get(name) == turn:
             return
         first = name not in self._turned and turn == ("Zero", "")

@@ -122,6 +122,7 @@ class EnrolledRun:
     async def live(self) -> None:
         """See `AnyRun.live`."""
         await self._tools.record(self.shape.policy.job)
+        await self._job.listed.wait()  # of an earlier relume's run; until then the Job is not known to be gone
         while (ending := self._ended()) is None:
             self._woken.clear()
             self._look()

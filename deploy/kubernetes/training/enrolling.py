@@ -11,6 +11,7 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
 from ruamel.yaml import YAML
@@ -54,15 +55,17 @@ class Enrolled:
     def __init__(self, tools: PodTools, changed: Callable[[str], None]) -> None:
         self._tools = tools
         self._judged: dict[str, tuple[str, bool]] = {}
-        self.synced = asyncio.Event()
-        """Set once those kinds that are served have been listed."""
+        self._absent: set[JobKind] = set()
+        self._judged_kinds: set[JobKind] = set()
+        self.settled = asyncio.Event()
+        """Set once each kind has been listed, or is known not to be served, or not for us."""
         chosen = {"labelSelector": f"{LABEL}=true"}
         self._followed: dict[JobKind, Reflector] = {
             kind: Reflector(tools.api, kind.resource.path(tools.namespace), lambda key, _: changed(key), chosen)
             for kind in KINDS
         }
         self.sources = [
-            Source(kind.resource, reflector, functools.partial(wanted_of, kind))
+            Source(kind.resource, reflector, functools.partial(wanted_of, kind), functools.partial(self._listed, kind))
             for kind, reflector in self._followed.items()
         ]
 
@@ -79,25 +82,38 @@ class Enrolled:
 
     async def _follow(self, kind: JobKind, reflector: Reflector) -> None:
         while kind.optional and not await self._served(kind):
+            self._settle(kind)
             await self._tools.clock.sleep_until(Instant(self._tools.clock.now() + LOOK_AGAIN))
-        if kind.optional:
-            await reflector.run()
-            return
         running = asyncio.create_task(reflector.run())
         try:
-            await reflector.synced.wait()
-            self.synced.set()
+            await reflector.settled.wait()
+            self._settle(kind)
             await running
         finally:
             running.cancel()
 
+    def _settle(self, kind: JobKind) -> None:
+        self._judged_kinds.add(kind)
+        if len(self._judged_kinds) == len(KINDS):
+            self.settled.set()
+
+    def _listed(self, kind: JobKind) -> bool:
+        return kind in self._absent or self._followed[kind].synced.is_set()
+
     async def _served(self, kind: JobKind) -> bool:
         """Whether the API server has the kind, which anybody may ask; then, whether we may see it."""
+        self._absent.discard(kind)
         try:
             await self._tools.api.get(f"/apis/{kind.resource.group}/{kind.resource.version}")
+        except (ApiError, ApiUnavailable) as error:
+            if isinstance(error, ApiError) and error.status == HTTPStatus.NOT_FOUND:
+                self._absent.add(kind)
+            logger.debug("%s are not served: %s", kind.resource.plural, error)
+            return False
+        try:
             await self._tools.api.get(kind.resource.path(self._tools.namespace), {"limit": "1"})
         except (ApiError, ApiUnavailable) as error:
-            logger.debug("%s are not followed: %s", kind.resource.plural, error)
+            logger.info("%s are not followed: %s", kind.resource.plural, error)
             return False
         return True
 
@@ -155,6 +171,11 @@ class EnrolledJob:
     def found(self) -> Json | None:
         """The object; None: it is gone, or enrolled no longer."""
         return self._reflector.objects.get(f"{self._tools.namespace}/{self.name}")
+
+    @property
+    def listed(self) -> asyncio.Event:
+        """Set once objects of its kind are known; until then it is not known to be gone."""
+        return self._reflector.synced
 
     @property
     def suspended(self) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from deploy.kubernetes import declared_objects
 from deploy.kubernetes.declared_objects import Accepted, DeclaredObjects, RefusedObject
 from deploy.kubernetes.reflecting import Reflector
-from deploy.kubernetes.resources import Json, Resource
+from deploy.kubernetes.resources import TRAINING_JOBS, Json, Resource
 from deploy.spec.check import check_as
 from deploy.spec.document import API_VERSION
 from deploy.spec.kinds import Document
@@ -47,11 +47,13 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A kind of object. `wanted` says what one declares; None: nothing (it is not enrolled). Raises RefusedObject."""
+    """A kind of object. `wanted` says what one declares; None: nothing (it is not enrolled). Raises RefusedObject.
+    `listed`: all objects of the kind are known; there are none where it is not served."""
 
     resource: Resource
     reflector: Reflector
     wanted: Callable[[Json], Wanted | None]
+    listed: Callable[[], bool]
 
 
 class JobObjects(DeclaredObjects[TrainingDeclared]):
@@ -92,6 +94,16 @@ class JobObjects(DeclaredObjects[TrainingDeclared]):
 
     def _keys(self) -> Iterable[str]:
         return [key for source in self.sources for key in source.reflector.objects]
+
+    def _listed(self, name: str) -> bool:
+        """By the kind that the declaration was made of: one that we may not see now has not lost its objects."""
+        declared = self._declared.get(name)
+        target = "" if declared is None else declared.annotations.get(ANNOTATION_TARGET, "")
+        kind = target.rpartition("/")[0] or f"{TRAINING_JOBS.api_version}/{TRAINING_JOBS.kind}"
+        return all(
+            source.listed() for source in self.sources
+            if f"{source.resource.api_version}/{source.resource.kind}" == kind
+        )  # fmt: skip
 
     async def _declare(self, name: str, found: Json) -> None:
         known = self.object_of(name)

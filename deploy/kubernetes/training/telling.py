@@ -84,7 +84,7 @@ class TrainingTeller:
         await self._lease.hold()
         body = {"apiVersion": TRAINING_JOBS.api_version, "kind": TRAINING_JOBS.kind, "status": status,
                 "metadata": {"name": name, "namespace": self._settings.namespace}}  # fmt: skip
-        await self._api.apply(TRAINING_JOBS.path(self._settings.namespace, name, "status"), body)
+        await self._api.apply_status(TRAINING_JOBS.path(self._settings.namespace, name), body)
         self.writes += 1
         self._written[name] = status
 

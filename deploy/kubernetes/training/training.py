@@ -109,18 +109,24 @@ class KubernetesTraining:
         self._reflector = Reflector(tools.api, path, lambda key, _: self._object_changed(key))
         self._enrolled = Enrolled(self._tools, self._object_changed)
         self.objects.sources += [
-            Source(TRAINING_JOBS, self._reflector, of_training_job), *self._enrolled.sources
-        ]  # fmt: skip
+            Source(TRAINING_JOBS, self._reflector, of_training_job, self._reflector.synced.is_set),
+            *self._enrolled.sources,
+        ]
         self._teller = TrainingTeller(tools.api, tools.lease, self._clock, self._settings, self._facts)
         self._teller.object_of, self._teller.warning = self.objects.object_of, self._warning
         self._wired = True
 
     async def read(self) -> None:
-        """Begin to follow the objects; returns when they have been listed."""
+        """Begin to follow the objects; returns when they have been listed, or may not be: an older installation has
+        neither the definition nor the rights, and models go on without."""
         self._spawn(self._reflector.run())
         self._spawn(self._enrolled.run())
-        await self._reflector.synced.wait()
-        await self._enrolled.synced.wait()
+        await self._reflector.settled.wait()
+        await self._enrolled.settled.wait()
+        for source in self.objects.sources:
+            if source.reflector.refusal:
+                told = "training of %s is not followed: %s; relume doctor tells what is missing"
+                logger.warning(told, source.resource.plural, source.reflector.refusal)
 
     def found(self, observed: TrainingObserved) -> None:
         """What the log says of the newest run of a job. Before `begin_live`."""
@@ -134,6 +140,14 @@ class KubernetesTraining:
     def declare(self) -> None:
         """Make declarations of objects: both sides have been read."""
         self._spawn(self.objects.run())
+        for source in self.objects.sources:
+            if not source.listed():
+                self._spawn(self._once_listed(source))
+
+    async def _once_listed(self, source: Source) -> None:
+        """What was not to be seen is: a right was given, a kind came to be served."""
+        await source.reflector.synced.wait()
+        self.objects.look_at_all()
 
     # What it follows.
 

@@ -75,6 +75,28 @@ async def test_refusals_say_no_or_later(
             await api.get("/api/v1/pods")
 
 
+async def test_a_status_leaves_out_what_an_older_definition_does_not_know(tmp_path: Path) -> None:
+    """The server calls it a failure of its own (500), which would be tried for ever; a field that only its object lacks
+    is a refusal with a remedy."""
+    asked: list[Any] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        body = await request.json()
+        asked.append(body)
+        unknown = [f".status.{name}: field not declared in schema" for name in body["status"] if name.startswith("new")]
+        if unknown or "spec" in body:
+            told = "errors:\n  " + "\n  ".join(unknown) if unknown else ".spec.newer: field not declared in schema"
+            return status(500, "", f"failed to create typed patch object (/a; v1, Kind=Model): {told}")
+        return web.json_response(body)
+
+    async with server(tmp_path, handler) as api:
+        stored = await api.apply_status("/models/a", {"status": {"state": "Zero", "new": [1], "newer": {"a": 1}}})
+        assert stored == {"status": {"state": "Zero"}}
+        assert len(asked) == 2
+        with pytest.raises(ApiError, match="relume install --only-crds"):
+            await api.apply_status("/models/a", {"spec": {"newer": 1}, "status": {}})
+
+
 async def test_a_throttled_call_is_told_when_to_come_again(tmp_path: Path) -> None:
     """The server's Retry-After is what a pause takes."""
 

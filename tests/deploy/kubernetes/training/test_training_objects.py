@@ -73,11 +73,12 @@ class Case:
         self.desk, self.jobs, self.others = Desk(), Objects(), Objects()
         self.told: list[tuple[str, int, str]] = []
         self.paused: bool | None = None
+        self.listed = True
         self.made = JobObjects(self.desk, SystemClock(), "models", lambda *told: self.told.append(told))
         self.desk.heard = self.made.declared
         self.made.sources += [
-            Source(TRAINING_JOBS, self.jobs, of_training_job),  # type: ignore[arg-type]  # all that is asked of it
-            Source(JOBS, self.others, self._enrolled),  # type: ignore[arg-type]  # as above
+            Source(TRAINING_JOBS, self.jobs, of_training_job, lambda: self.listed),  # type: ignore[arg-type]  # all that is asked of it
+            Source(JOBS, self.others, self._enrolled, lambda: True),  # type: ignore[arg-type]  # as above
         ]
 
     def _enrolled(self, found: Any) -> Wanted:
@@ -120,6 +121,22 @@ async def test_an_object_is_declared_changed_and_withdrawn() -> None:
         await here.settle()
         assert here.desk.done == ["apply tune", "apply tune", "delete tune"]
         assert set(here.told) == {("tune", 2, "")}
+
+
+async def test_a_kind_that_may_not_be_seen_has_not_lost_its_objects() -> None:
+    """What was declared of an object stands while the API server does not say what there is; once it does, and the
+    object is not there, it is withdrawn."""
+    async with case() as here:
+        here.jobs.objects["models/tune"] = item()
+        await here.settle()
+        here.listed = False
+        del here.jobs.objects["models/tune"]
+        await here.settle()
+        assert here.desk.done == ["apply tune"]
+        here.listed = True
+        here.made.look_at_all()
+        await here.settle()
+        assert here.desk.done == ["apply tune", "delete tune"]
 
 
 async def test_one_that_was_made_anew_is_another_job() -> None:
