@@ -1,7 +1,10 @@
-"""`needs` marks, and the summary of what was left out."""
+"""`needs` marks and the summary of what was left out; the order of tests; what each leaves behind."""
 
 from __future__ import annotations
 
+import gc
+import inspect
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -10,7 +13,9 @@ import hypothesis
 import pytest
 
 from deploy.cli.versions import hot_path
+from tests.support.longest import longest_first
 from tests.support.needs import NEEDS, required
+from tests.support.services import Services
 
 if TYPE_CHECKING:
     from tests.support.kafka_broker import Broker
@@ -19,9 +24,39 @@ if TYPE_CHECKING:
 hypothesis.settings.register_profile("house", deadline=None)  # the time of one example says nothing on a shared machine
 hypothesis.settings.load_profile("house")
 
+SERVICES = pytest.StashKey[Services]()
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs(name): skipped, or failed with RELUME_REQUIRE=all, where it is missing")
+    config.option.loadscopereorder = False  # xdist would put the files with most tests first, and the longest last
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background; processes under test inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items[:] = longest_first(items)
+    config.stash[SERVICES] = Services(items)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: collections of garbage need not look at it."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    yield
+    item.config.stash[SERVICES].after(item, nextitem)
+
+
+@pytest.fixture(autouse=True)
+def own_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a test left open is complained of in that test, not in one that comes later."""
+    yield
+    if inspect.iscoroutinefunction(request.function) or request.node.get_closest_marker("slow"):
+        gc.collect()
 
 
 def pytest_report_header() -> str:

@@ -20,8 +20,7 @@ import psutil
 
 from deploy.demo.server import PROGRAM, Server
 from tests.support.local_cluster import alive
-from tests.support.running import Running, asking, complaints, processes_of
-from tests.support.waiting import until
+from tests.support.running import Running, asking, complaints, nothing_left
 
 HELLO = [{"role": "user", "content": "hello"}]
 
@@ -101,11 +100,6 @@ async def faulty(whole: Whole) -> AsyncIterator[Running]:
         await whole.stop()
     assert complaints(whole.log) == ""
     await nothing_left(whole.folder)
-
-
-async def nothing_left(folder: Path, within: float = 3.0) -> None:
-    """Every process of the folder's relume is gone within so many seconds."""
-    await until(lambda: not processes_of(folder), within, lambda: f"left: {processes_of(folder)}")
 
 
 async def replica_pids(relume: Running) -> dict[str, int]:

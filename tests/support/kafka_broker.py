@@ -204,12 +204,22 @@ def broker_in(folder: Path, edit: Callable[[str], str] | None = None) -> Iterato
 
 @functools.cache
 def shared_broker() -> Broker:
-    """The one broker of this process's tests, started when first asked for. Whoever kills it starts it again."""
+    """The one broker of this process's tests, started when first asked for. Whoever kills it starts it again. It may be
+    another one in the next file."""
     end_with_this_process()
     broker = Broker(Path(tempfile.mkdtemp(prefix="relume-kafka-")))
     atexit.register(shutil.rmtree, broker.folder, ignore_errors=True)
     broker.start()
     return broker
+
+
+def end_shared() -> None:
+    """End the shared one, if there is one; who asks again gets a new one."""
+    if shared_broker.cache_info().currsize:
+        broker = shared_broker()
+        shared_broker.cache_clear()
+        broker.end()
+        shutil.rmtree(broker.folder, ignore_errors=True)
 
 
 # Preparing.

@@ -215,3 +215,12 @@ def shared_plane() -> ControlPlane:
     atexit.register(_end_all)  # before the folder goes: the last registered runs first
     plane.start()
     return plane
+
+
+def end_shared() -> None:
+    """End the shared one, if there is one; who asks again gets a new one."""
+    if shared_plane.cache_info().currsize:
+        plane = shared_plane()
+        shared_plane.cache_clear()
+        plane.stop()
+        shutil.rmtree(plane.folder, ignore_errors=True)

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 
 from deploy.demo.server import PROGRAM, START_DEADLINE, STOP_DEADLINE
-from tests.support.running import complaints, processes_of
+from tests.support.running import complaints, nothing_left
 
 FOLDERS = {"gateway": "gateway", "autoscaler": "autoscaler", "cluster": "."}
 """Where each part puts its endpoints, within its data folder."""
@@ -202,4 +202,4 @@ async def parts_on(folder: Path, events: tuple[str, ...]) -> AsyncIterator[Parts
     assert {one.name: complaints(one.log) for one in parts.all if one.log.exists() and complaints(one.log)} == {}
     bad = {one.name: (codes[one.name], one.last_words()) for one in parts.all if codes[one.name]}
     assert bad == {}
-    assert [process for one in parts.all for process in processes_of(one.log.parent)] == []
+    await asyncio.gather(*(nothing_left(one.log.parent) for one in parts.all))
