@@ -58,6 +58,7 @@ class _Part(Spec):
     resources: ResourcesSpec = ResourcesSpec()
     scaling: _Scaling = _Scaling.model_construct(max_replicas=1)
     pod: _Pod | None = None
+    scale_target_ref: dict[str, object] | None = None
 
 
 def read_declaration(event: ModelDeclared) -> Declared:
@@ -73,6 +74,7 @@ def read_declaration(event: ModelDeclared) -> Declared:
         terms=ANYWHERE if part.pod is None else part.pod.resolve(),
         deleted=event.deleted,
         override=event.override,
+        enrolled=part.scale_target_ref is not None,
     )
 
 

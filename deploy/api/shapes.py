@@ -129,6 +129,22 @@ class ObjectiveStatus(Shape):
     """Whether that is as much as was promised."""
 
 
+class NodeCallStatus(Shape):
+    """More nodes are asked for, since some replicas have no room."""
+
+    replicas: int
+    """Replicas that are called for; 0 once the call was taken back."""
+    waiting: int | None
+    """Stand-ins that are seen to wait."""
+    since: str
+    until: str
+    """When the call is taken back, unless a replica finds a place."""
+    again_at: str | None
+    """When the next call is, after one was taken back."""
+    reason: str
+    message: str
+
+
 class ModelStatus(Shape):
     """What a model is doing, and why."""
 
@@ -153,6 +169,8 @@ class ModelStatus(Shape):
     """Replicas that the allocator allows."""
     shortage: int | None
     """Replicas wished for and not granted, for want of resources."""
+    node_call: NodeCallStatus | None = None
+    """What is asked of whoever adds nodes to the cluster."""
     failures: int = 0
     """Failed starts since the last success."""
     retry_at: str | None = None

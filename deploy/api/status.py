@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from deploy.api.node_calls import call_condition, call_status, short_reason
 from deploy.api.shapes import (
     Condition,
     LastStart,
@@ -69,6 +70,7 @@ def model_status(facts: Facts) -> ModelStatus:
         wish=facts.wish.replicas if facts.wish else None,
         granted=_granted(grant),
         shortage=None if grant is None else grant.shortage.replicas if grant.shortage else 0,
+        node_call=call_status(grant, observed),
         failures=observed.failures if observed else 0,
         retry_at=format_instant(retry_at) if retry_at else None,
         override=_override(facts),
@@ -155,7 +157,7 @@ def _failed(state: ModelState, facts: Facts, observed: ReplicasObserved) -> _Ver
 
 def _ready(facts: Facts) -> _Verdict:
     if facts.grant and facts.grant.shortage:
-        return _Verdict(ModelState.READY, "Shortage", facts.grant.shortage.message)
+        return _Verdict(ModelState.READY, short_reason(facts.grant), facts.grant.shortage.message)
     if facts.observed and facts.observed.failures:
         return _failed(ModelState.READY, facts, facts.observed)
     return _Verdict(ModelState.READY)
@@ -175,7 +177,7 @@ def _waiting(facts: Facts) -> _Verdict:
     if facts.observed and facts.observed.failures:
         return _Verdict(ModelState.STARTING, "BackOff", _failure_message(facts, facts.observed))
     if facts.grant and facts.grant.shortage and not _granted(facts.grant):
-        return _Verdict(ModelState.STARTING, "Shortage", facts.grant.shortage.message)
+        return _Verdict(ModelState.STARTING, short_reason(facts.grant), facts.grant.shortage.message)
     if _granted(facts.grant):
         return _Verdict(ModelState.STARTING, "Granted", f"{_replicas(_granted(facts.grant) or 0)} about to start")
     return _Verdict(ModelState.STARTING, "Wished", "waiting for the allocator")
@@ -223,6 +225,7 @@ def _conditions(facts: Facts, verdict: _Verdict) -> list[Condition]:
             reason=observed.reason if observed and failed else "",
             message=observed.message if observed and failed else "",
         ),
+        *call_condition(grant),
         *_aliases(facts.lost_aliases),
     ]
 

@@ -120,6 +120,8 @@ def _state(status: Mapping[str, Any]) -> list[str]:
         f"{'Replicas:':<10}{counts}",
         f"{'Requests:':<10}{number(status['runningRequests'])} running, {number(status['heldRequests'])} held",
     ]
+    if call := status.get("nodeCall"):
+        lines.append(f"{'Nodes:':<10}{call['message']} ({number(call['waiting'])} of {call['replicas']} seen to wait)")
     if status["override"]:
         override = status["override"]
         lines.append(f"{'By hand:':<10}{replicas(override['replicas'])} until {override['until']}")

@@ -24,6 +24,7 @@ from events.clock import Clock
 from events.log import EventLog
 from events.units import Seconds
 from events.writer import EventWriter
+from preemption.core.view import AllocatorPolicy
 from preemption.loop import Allocator, AllocatorSettings
 
 logger = logging.getLogger(__name__)
@@ -38,7 +39,8 @@ class KubernetesPart:
         self._settings = settings
         self._declarations: Declarations
         writer = EventWriter(f"relume/allocator/{leader}", clock)
-        self.allocator = Allocator(log, clock, writer, AllocatorSettings(leader=leader))
+        policy = AllocatorPolicy(calls=True)
+        self.allocator = Allocator(log, clock, writer, AllocatorSettings(leader=leader, policy=policy))
         self._serves = False
         self._holds_lease = False
         self._allocating: asyncio.Task[None] | None = None

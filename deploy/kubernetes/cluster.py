@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from deploy.api.declaring import Declarations
@@ -33,6 +33,7 @@ from deploy.kubernetes.reflecting import Reflector
 from deploy.kubernetes.resources import MODELS
 from deploy.kubernetes.settings import KubernetesSettings
 from deploy.kubernetes.shapes import Shapes
+from deploy.kubernetes.stand_ins import StandInPods
 from deploy.kubernetes.stories import Stories
 from deploy.kubernetes.telling import Teller
 from deploy.kubernetes.tools import Tools
@@ -84,6 +85,8 @@ class KubernetesStats:
     broken_watches: int = 0
     forgotten_pasts: int = 0
     status_writes: int = 0
+    stand_ins: int = 0
+    stand_ins_made: int = 0
 
 
 class KubernetesCluster:
@@ -115,6 +118,7 @@ class KubernetesCluster:
         self._pool_objects: PoolObjects
         self._teller: Teller
         self._enrolments: Enrolments
+        self._stand_ins: StandInPods
         self._annotated: AnnotatedObjects
         self._leftovers: Leftovers
         self._reconciler: Reconciler
@@ -159,7 +163,7 @@ class KubernetesCluster:
                 self._nodes.said(record.envelope.data)
         await self._nodes.publish()
         for run in (self._publisher.run(), self._nodes.run(), self._ring(), self._teller.run(),
-                    self._looking.read_all_metrics()):  # fmt: skip
+                    self._looking.read_all_metrics(), self._stand_ins.run(), self._stand_ins.ring()):  # fmt: skip
             self._spawn(run)
         self._training.begin()
         self._follow((Topic.PHASES, Topic.REPLICAS), Start(at="end"), self._take_news)
@@ -173,7 +177,8 @@ class KubernetesCluster:
         self._pool_objects.begin(self._spawn)
 
     def _state(self, name: ModelName) -> tuple[ReplicasObserved, AnyEnvelope | None]:
-        return self._reconciler.state(name)
+        state, cause = self._reconciler.state(name)
+        return replace(state, stand_ins=self._stand_ins.told(name)), cause
 
     def _wire(self, api: KubeApi) -> None:
         settings, clock = self._settings, self._clock
@@ -192,6 +197,7 @@ class KubernetesCluster:
         hands = Hands(self._alarms, self._publisher, self._spawn, sources.source_for, self._told)
         self._tools = tools
         self._reconciler = Reconciler(tools, self._view, hands)
+        self._stand_ins = StandInPods(tools, self._view, self._shapes, self._publisher.mark)
         self._leftovers = Leftovers(tools, self._reconciler, self._view, self._spawn)
         self._training.wire(tools, self._spawn)
         self._nodes.holders(self._pods, self._view, self._is_ours, self._training.held)
@@ -280,11 +286,13 @@ class KubernetesCluster:
             self._view.begin_live()
             self._leftovers.adopt()
             self._training.begin_live()
+            self._stand_ins.begin()
             changed = dict.fromkeys(self._view.models)  # each gets its state published, also the empty ones
             self._caught_up.set()
         if self._caught_up.is_set():
             for name in changed:
                 self._reconciler.look(name)
+                self._stand_ins.look(name)
             self._training.take(jobs)
 
     def _fold_declared(self, envelope: AnyEnvelope) -> None:
@@ -329,7 +337,8 @@ class KubernetesCluster:
     # What the API server says.
 
     def _is_ours(self, pod: PodView) -> bool:
-        return self._leftovers.is_ours(pod) or self._enrolments.has(pod) or self._training.is_ours(pod)
+        ours = self._leftovers.is_ours(pod) or self._enrolments.has(pod) or self._training.is_ours(pod)
+        return ours or self._stand_ins.is_ours(pod)
 
     def _pod_changed(self, pod: PodView, there: bool) -> None:
         if not self._wired:
@@ -337,6 +346,7 @@ class KubernetesCluster:
         if pod.node:
             self._nodes.mark(pod.node)
         self._enrolments.heard(pod, there)
+        self._stand_ins.heard(pod, there)
         self._training.heard(pod)
         if there and self._caught_up.is_set():
             self._leftovers.heard(pod)
@@ -385,6 +395,7 @@ class KubernetesCluster:
             api_calls=sum(self._api.calls.values()), broken_watches=sum(one.broken for one in followed),
             forgotten_pasts=sum(one.gone for one in followed),
             status_writes=self._teller.writes + self._pool_objects.status_writes,
+            stand_ins=self._stand_ins.waiting, stand_ins_made=self._stand_ins.made,
         )  # fmt: skip
 
 

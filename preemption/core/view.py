@@ -120,6 +120,8 @@ class Declared:
     terms: Terms = ANYWHERE
     deleted: bool = False
     override: Override | None = None
+    enrolled: bool = False
+    """Its pods are made of an object that exists already: nothing can stand in for them."""
 
 
 @dataclass(frozen=True, slots=True)

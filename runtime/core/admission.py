@@ -48,6 +48,9 @@ def impossible(model: ModelSlots, deadline: Instant, now: Instant) -> Refusal | 
         return start_failed(model, now)
     if retry_at is not None and retry_at >= deadline:
         return start_failed(model, now)
+    no_node_until = model.no_node_until
+    if no_node_until is not None and no_node_until >= deadline:
+        return no_node(model, no_node_until, now)
     ready_by = model.ready_by(now)
     if ready_by is None or ready_by <= deadline:
         return None
@@ -67,13 +70,28 @@ def start_failed(model: ModelSlots, now: Instant) -> Refusal:
     return Refusal(RefusalCode.START_FAILED, message, retry_after(model, now))
 
 
+def no_node(model: ModelSlots, until: Instant, now: Instant) -> Refusal:
+    """There is no room for the model, and no node that was called for came."""
+    stand_ins = model.observed.stand_ins
+    why = "" if stand_ins is None else stand_ins.message
+    retry = Seconds(min(max(until - now, SOONEST_RETRY), LATEST_RETRY))
+    return Refusal(RefusalCode.IMPOSSIBLE, f"there is no room for the model {model.name!r}: {why}", retry)
+
+
+def told_hopeless(model: ModelSlots, now: Instant) -> Refusal:
+    """What those are told that need not wait any more."""
+    until = model.no_node_until
+    return start_failed(model, now) if model.failures or until is None else no_node(model, until, now)
+
+
 def hopeless(model: ModelSlots, failures_before: int, now: Instant) -> Instant | None:
-    """After a failed start: requests with deadlines up to this instant need not wait any more. None: all may go on.
+    """Requests with deadlines up to this instant need not wait any more, after a failed start or a call for nodes that
+    was taken back. None: all may go on.
 
     All fail at the third failure and at each one after it; before, those whose deadline is before the earliest success.
     """
     if model.ready or not model.failures:
-        return None
+        return model.no_node_until
     retry_at = model.retry_at
     if model.failures >= FAILED_STARTS and (model.failures > failures_before or (retry_at or now) > now):
         return Instant(float("inf"))

@@ -102,7 +102,7 @@ class Authority:
         self._serve(model, now, out)
         hopeless = admission.hopeless(model, failures_before, now)
         if hopeless is not None and model.queue:
-            self._refuse_all(model, model.queue.expire(hopeless), admission.start_failed(model, now), now, out)
+            self._refuse_all(model, model.queue.expire(hopeless), admission.told_hopeless(model, now), now, out)
         for replica in model.replicas.values():
             self._tell_drained(model, replica, out)
         out += model.expected()

@@ -165,6 +165,14 @@ class ModelSlots:
             return None
         return Instant(self.observed.retry_at)
 
+    @property
+    def no_node_until(self) -> Instant | None:
+        """Until when nobody calls for a node again, after none came; None: there is room, or there is no need."""
+        stand_ins = self.observed.stand_ins if self._is_ours(self.observed.uid) else None
+        if stand_ins is None or stand_ins.paused_until is None or self.ready or self.starting():
+            return None
+        return Instant(stand_ins.paused_until)
+
     def starting(self) -> list[ReplicaStatus]:
         """The replicas that are on their way."""
         return [

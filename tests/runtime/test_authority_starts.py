@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from events.types.caches import CacheObserved, ModelWarmth
-from events.types.replicas import FAILED_STARTS, Phase, PhaseSpan, ReplicaState, ReplicaStatus
+from events.types.replicas import FAILED_STARTS, Phase, PhaseSpan, ReplicaState, ReplicaStatus, StandIns
 from events.units import Instant
 from runtime.core.authority import Authority
 from runtime.core.commands import Command, Expect, SendWindow
@@ -140,6 +140,24 @@ def test_a_retry_after_the_deadline_is_no_hope() -> None:
     refusal = refusals(desk.take(ticket("short", wait=1.5), START))["short"]
     assert refusal.code is RefusalCode.START_FAILED
     assert "failed to start once: ExitedWhileStarting" in refusal.message
+
+
+def test_who_waits_is_told_when_no_node_came() -> None:
+    """A call for nodes that was taken back: who could not wait for the next one is told so, those that wait and those
+    that come; who can waits on, and a replica that starts all the same changes that."""
+    desk = authority()
+    desk.take(ticket("short", wait=30.0), START)
+    desk.take(ticket("long", wait=50.0), START)
+    paused = replace(observed(), stand_ins=StandIns(paused_until=at(40), message="no node came within 15m"))
+    refusal = refusals(desk.observe(paused, START))
+    assert list(refusal) == ["short"]
+    assert (refusal["short"].code, refusal["short"].retry_after) == (RefusalCode.IMPOSSIBLE, 40.0)
+    assert "there is no room" in refusal["short"].message
+    assert "no node came within 15m" in refusal["short"].message
+    assert list(refusals(desk.take(ticket("later", at(1), wait=20.0), at(1)))) == ["later"]
+    assert refusals(desk.observe(replace(paused, replicas=(starting(0.0),)), at(2))) == {}
+    assert refusals(desk.take(ticket("last", at(3), wait=20.0), at(3))) == {}
+    assert refusals(desk.observe(replace(paused, uid="another"), at(4))) == {}
 
 
 def test_a_model_that_keeps_failing_refuses_at_once_until_the_retry() -> None:

@@ -86,6 +86,11 @@ class ProcessKubelet:
             with contextlib.suppress(ApiError, ApiUnavailable):
                 await self._api.delete(NODES.path("", name))
 
+    async def add(self, node: FakeNode) -> None:
+        """One more node, as a cluster autoscaler would bring it; returns when it is ready for pods."""
+        self.nodes[node.name] = node
+        await self._register(node)
+
     # Faults.
 
     def pod(self, name: str) -> PodProcess:
