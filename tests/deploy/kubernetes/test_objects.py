@@ -153,13 +153,17 @@ async def test_a_pool_is_written_as_a_model_is() -> None:
 
 
 async def test_what_does_nothing_on_kubernetes_is_refused_before_anything_is_written() -> None:
-    """Sleeping replicas: path, value, rule and remedy are told; the other documents are not written either."""
+    """Replicas that sleep, batches: path, value, rule and remedy are told; nothing else is written either."""
     server = Server()
-    sleeper = check_as(Model, put(smallest(), "spec.coldStart", {"sleep": {"level": 1}}))
+    sleeper = put(smallest(), "spec.coldStart", {"sleep": {"level": 1}})
+    both = check_as(Model, put(sleeper, "spec.batching", {"rule": "fixed"}))
     with pytest.raises(ProblemError) as caught:
-        await writer(server).write([pool(), sleeper], dry_run=True)
-    (field,) = caught.value.problem.problems
-    assert (field.path, field.remedy) == ("spec.coldStart.sleep", "leave coldStart.sleep out")
-    assert "level" in (field.value or "")
-    assert "no replica sleeps" in field.rule
+        await writer(server).write([pool(), both], dry_run=True)
+    sleep, batching = caught.value.problem.problems
+    assert (sleep.path, sleep.remedy) == ("spec.coldStart.sleep", "leave coldStart.sleep out")
+    assert "level" in (sleep.value or "")
+    assert "no replica sleeps" in sleep.rule
+    assert (batching.path, batching.remedy.split(";")[0]) == ("spec.batching", "leave batching out")
+    assert "fixed" in (batching.value or "")
+    assert "no front gathers" in batching.rule
     assert server.calls == []
