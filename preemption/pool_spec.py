@@ -9,9 +9,11 @@ from pydantic import AfterValidator, Field
 
 from events.spec import Duration, Spec
 from events.units import Seconds
+from preemption.core.attempts.attempt import AttemptPolicy
 from preemption.core.calling import CallPolicy
 from preemption.core.lending.policy import LendingPolicy
 from preemption.core.reclaim.pool_policy import PoolPolicy
+from preemption.core.reclaim.values import ReclaimPolicy
 
 Share = Annotated[float, Field(ge=0, le=1)]
 """A part of a whole."""
@@ -40,6 +42,25 @@ class ReclaimSpec(Spec):
     """Jobs of the whole pool that may be made to yield within an hour. 0: none ever is."""
     cool_down: Duration = 60.0
     """How long a job is left alone after it had to yield."""
+    thrash: Duration = 300.0
+    """So much of its own work it costs more to take a job again, for each time that it had to yield lately."""
+    thrash_window: Annotated[Duration, Field(gt=0)] = 3600.0
+    """How long ago is lately."""
+    shrink: Duration = 60.0
+    """So much of its work it costs more to take a member of an elastic job, which then waits for the shortage's end."""
+    waiting: Annotated[float, Field(ge=0, le=1_000_000)] = 10.0
+    """What a second that a model waits costs for each A100 that it would have, in A100-seconds of training. With more,
+    rather victims are taken; with less, rather what is coming is waited for."""
+
+
+class AgingSpec(Spec):
+    """How a job that waits for cards gains on others."""
+
+    every: Annotated[Duration, Field(gt=0)] = 600.0
+    """Each time that it has waited so long its priority counts as one more, and it waits half as long for room to
+    last."""
+    most: Annotated[int, Field(ge=0, le=1_000_000)] = 50
+    """Its priority never counts as more than so much more. 0: age counts for nothing there."""
 
 
 class SettlingSpec(Spec):
@@ -51,6 +72,9 @@ class SettlingSpec(Spec):
     """For each further time, so many times as long."""
     longest: Duration = 1200.0
     """And never longer than this."""
+    patience: Annotated[float, Field(ge=0, le=1000)] = 4.0
+    """Nor longer than so many times what it costs to give the room back once more: its save and restore, and the wait
+    for its save and the rest of a reclaim. 0: it comes back at once."""
 
 
 class EstimatesSpec(Spec):
@@ -60,6 +84,33 @@ class EstimatesSpec(Spec):
     """How long a save takes."""
     restore: Annotated[Duration, Field(gt=0)] = 30.0
     """How long it takes to come back."""
+    reclaim: Duration = 5.0
+    """What a reclaim takes beside the save: hearing the notice, ending, seeing the cards empty."""
+    drain: Duration = 5.0
+    """When a replica that drains is expected to be gone."""
+    drain_longest: Duration = 300.0
+    """When it is expected to be gone if it was not by then."""
+
+
+class AttemptsSpec(Spec):
+    """How long each step may take when cards are taken back, beside what a job declares of its own checkpoint."""
+
+    stall: Annotated[Duration, Field(gt=0)] = 30.0
+    """A save that tells no progress for so long is given up, once the time that its trainer promised is over."""
+    exit: Annotated[Duration, Field(gt=0)] = 5.0
+    """From a committed checkpoint to the end of the processes; then they get SIGTERM."""
+    cancel: Annotated[Duration, Field(gt=0)] = 60.0
+    """From a notice that is withdrawn to a sign that the job goes on; then it is ended after all."""
+    kill: Annotated[Duration, Field(gt=0)] = 15.0
+    """From SIGKILL to the end; then the run counts as lost, and its cards are cordoned."""
+    empty: Annotated[Duration, Field(gt=0)] = 60.0
+    """From the end to cards that are seen empty; then they go to quarantine."""
+    quarantine: Annotated[Duration, Field(gt=0)] = 300.0
+    """How long cards that are not empty are watched; then they are cordoned until a person says otherwise."""
+    lost: Annotated[Duration, Field(gt=0)] = 60.0
+    """How long after that the job is given up and waits to be started elsewhere."""
+    resume: Annotated[Duration, Field(gt=0)] = 900.0
+    """From the start of a job that had to yield to its first step; then it counts as waiting again."""
 
 
 class NodeCallsSpec(Spec):
@@ -91,8 +142,12 @@ class PoolSpec(Spec):
     """How often training may be made to yield."""
     settling: SettlingSpec = SettlingSpec()
     """When training comes back."""
+    aging: AgingSpec = AgingSpec()
+    """What waiting is worth."""
     estimates: EstimatesSpec = EstimatesSpec()
     """What is assumed where nothing was measured."""
+    attempts: AttemptsSpec = AttemptsSpec()
+    """How long the steps of taking cards back may last."""
     card_units: Annotated[
         dict[str, Annotated[float, Field(gt=0, le=1000)]], Field(max_length=64), AfterValidator(_products)
     ] = Field(default_factory=dict)
@@ -103,19 +158,37 @@ class PoolSpec(Spec):
 
     def resolve(self) -> PoolPolicy:
         """Plain numbers."""
-        known = LendingPolicy()
+        known, settling, estimates = LendingPolicy(), self.settling, self.estimates
         lending = replace(
             known,
-            reclaim=replace(
-                known.reclaim, pool_budget=self.reclaim.budget_per_hour, cool_down=Seconds(self.reclaim.cool_down)
-            ),
+            reclaim=self._reclaim(known.reclaim),
+            attempts=self._attempts(known.attempts),
             reserve_shared=self.reserve.shared_cards,
             reserve_whole=self.reserve.whole_cards,
-            settle=Seconds(self.settling.first),
-            settle_growth=self.settling.growth,
-            most_settle=Seconds(self.settling.longest),
-            save=Seconds(self.estimates.save),
-            restore=Seconds(self.estimates.restore),
+            settle=Seconds(settling.first),
+            settle_growth=settling.growth,
+            most_settle=Seconds(settling.longest),
+            patience=settling.patience,
+            save=Seconds(estimates.save),
+            restore=Seconds(estimates.restore),
+            drains=Seconds(estimates.drain),
+            drain_bound=Seconds(estimates.drain_longest),
         )
         calls = None if self.node_calls is None else self.node_calls.resolve()
         return PoolPolicy(lending, dict(self.card_units), calls)
+
+    def _reclaim(self, known: ReclaimPolicy) -> ReclaimPolicy:
+        said = self.reclaim
+        return replace(
+            known, pool_budget=said.budget_per_hour, cool_down=Seconds(said.cool_down), thrash=Seconds(said.thrash),
+            window=Seconds(said.thrash_window), shrink=Seconds(said.shrink), waiting=said.waiting,
+            yield_time=Seconds(self.estimates.reclaim), age_every=Seconds(self.aging.every), most_boost=self.aging.most,
+        )  # fmt: skip
+
+    def _attempts(self, known: AttemptPolicy) -> AttemptPolicy:
+        said = self.attempts
+        return replace(
+            known, stall=Seconds(said.stall), exit=Seconds(said.exit), cancel=Seconds(said.cancel),
+            kill=Seconds(said.kill), drain=Seconds(said.empty), quarantine=Seconds(said.quarantine),
+            lost=Seconds(said.lost), resume=Seconds(said.resume),
+        )  # fmt: skip

@@ -105,12 +105,24 @@ class Cards:
 
 def settings_of(policy: PoolPolicy) -> dict[str, float]:
     """All numbers of a policy that a pool's document can set."""
-    lending = policy.lending
+    calls = {} if policy.calls is None else {
+        "callsMost": policy.calls.most, "callsAfterSeconds": policy.calls.after,
+        "callsDeadlineSeconds": policy.calls.within, "callsPauseSeconds": policy.calls.pause,
+    }  # fmt: skip
+    lending, reclaim, attempts = policy.lending, policy.lending.reclaim, policy.lending.attempts
     return {
-        "budgetPerHour": lending.reclaim.pool_budget, "coolDownSeconds": lending.reclaim.cool_down,
+        "budgetPerHour": reclaim.pool_budget, "coolDownSeconds": reclaim.cool_down, "thrashSeconds": reclaim.thrash,
+        "thrashWindowSeconds": reclaim.window, "shrinkSeconds": reclaim.shrink, "waiting": reclaim.waiting,
         "reserveSharedCards": lending.reserve_shared, "reserveWholeCards": lending.reserve_whole,
         "settleFirstSeconds": lending.settle, "settleGrowth": lending.settle_growth,
-        "settleLongestSeconds": lending.most_settle, "saveSeconds": lending.save, "restoreSeconds": lending.restore,
+        "settleLongestSeconds": lending.most_settle, "patience": lending.patience,
+        "ageEverySeconds": reclaim.age_every, "ageMost": reclaim.most_boost,
+        "saveSeconds": lending.save, "restoreSeconds": lending.restore, "reclaimSeconds": reclaim.yield_time,
+        "drainSeconds": lending.drains, "drainLongestSeconds": lending.drain_bound,
+        "stallSeconds": attempts.stall, "exitSeconds": attempts.exit, "cancelSeconds": attempts.cancel,
+        "killSeconds": attempts.kill, "emptySeconds": attempts.drain, "quarantineSeconds": attempts.quarantine,
+        "lostSeconds": attempts.lost, "resumeSeconds": attempts.resume,
+        **calls,
         **{f"a100s {product}": worth for product, worth in sorted(policy.units.items())},
     }  # fmt: skip
 

@@ -24,6 +24,7 @@ from events.units import Instant
 from preemption.core.attempts.states import State
 from preemption.core.lending.case import Cause
 from preemption.core.reclaim.goodput import Account, Parts, read_account, see, summed
+from preemption.core.reclaim.usual import Usual, UsualTimes
 
 MOST_ENDED: Final = 1000
 """Reclaims that ended and are still shown: the newest. Chosen: some megabytes; the log has all of them."""
@@ -65,6 +66,8 @@ class TrainingBoard:
         self._open: dict[str, ReclaimChanged] = {}
         self._ended: dict[str, ReclaimChanged] = {}
         self._most_ended = most_ended
+        self.usual = UsualTimes()
+        """How long saves take, and coming back: of all jobs."""
 
     def apply(self, envelope: AnyEnvelope, offset: int) -> None:
         """Take in what happened; what is not about training is passed over."""
@@ -98,6 +101,7 @@ class TrainingBoard:
         other = TrainingBoard(self._most_ended)
         other._jobs = {name: replace(entry) for name, entry in self._jobs.items()}
         other._open, other._ended = dict(self._open), dict(self._ended)
+        other.usual = self.usual.copy()
         return other
 
     def names(self) -> list[str]:
@@ -175,10 +179,16 @@ class TrainingBoard:
         facts = JobFacts(
             declared=declared, now=now, granted=entry.granted, observed=entry.observed,
             costs=costs.get(declared.uid, JobCosts()), parts=parts_of(entry, now),
+            usual=self._usual_of(entry, declared.uid),
         )  # fmt: skip
         return TrainingItem(
             metadata=training_metadata(declared), spec=dict(declared.spec), status=training_status(facts)
         )
+
+    def _usual_of(self, entry: JobBoard, uid: str) -> tuple[Usual | None, Usual | None]:
+        members = entry.granted.members if entry.granted and entry.granted.uid == uid else ()
+        takes = members[0].resources if members else None
+        return self.usual.save(uid, takes), self.usual.back(uid, takes)
 
     def _of(self, job: str) -> JobBoard:
         return self._jobs.setdefault(job, JobBoard())
@@ -200,6 +210,7 @@ class TrainingBoard:
             return
         self._open.pop(data.id, None)
         self._ended[data.id] = data
+        self.usual.see(data)
         while len(self._ended) > self._most_ended:
             del self._ended[min(self._ended, key=lambda name: self._ended[name].since)]
 

@@ -19,6 +19,7 @@ from events.types.training import (
 from events.units import Instant
 from preemption.core.attempts.states import State
 from preemption.core.reclaim.goodput import Parts
+from preemption.core.reclaim.usual import Usual
 from preemption.core.training import TrainingPolicy
 
 YIELDED: Final = frozenset({Ending.SAVED, Ending.TOLD})
@@ -55,6 +56,8 @@ class JobFacts:
     parts: Parts = field(default_factory=dict)
     """What it did with the cards that it held, up to now."""
     before: TrainingObserved | None = None
+    usual: tuple[Usual | None, Usual | None] = (None, None)
+    """How long a save that it is asked for usually takes, and coming back."""
 
     @property
     def alive(self) -> bool:

@@ -17,6 +17,7 @@ from deploy.api.trainingshapes import (
     NoticeShape,
     TrainingState,
     TrainingStatus,
+    UsualTime,
 )
 from events.types.training import (
     CheckpointStatus,
@@ -29,6 +30,7 @@ from events.types.training import (
 )
 from events.units import format_instant
 from preemption.core.reclaim.goodput import Parts, gpu_seconds, share
+from preemption.core.reclaim.usual import Usual
 
 Reason = tuple[str, str]
 """One word, and the same for people; both may be empty."""
@@ -57,10 +59,12 @@ def training_status(facts: JobFacts) -> TrainingStatus:
         reports=bool(observed and observed.reports),
         checkpoint=_checkpoint(observed.checkpoint) if observed and observed.checkpoint else None,
         notice=_notice(facts),
-        restarts=max(0, observed.run - 1) if observed else 0,
+        restarts=max(0, observed.run - max(1, granted.first_run if granted else 0)) if observed else 0,
         failures=facts.failures,
         retry_at=_time(observed.retry_at if observed and observed.failures else None),
         preemptions=facts.costs.preemptions,
+        usual_save=_usual(facts.usual[0]),
+        usual_restore=_usual(facts.usual[1]),
         gpu_seconds_lost={cause: round(seconds, 3) for cause, seconds in facts.costs.lost.items()},
         goodput=goodput_of(facts.parts),
         started_at=_time(observed.started_at if observed else None),
@@ -70,6 +74,10 @@ def training_status(facts: JobFacts) -> TrainingStatus:
         ending=facts.ending.value if facts.ending else None,
         log_tail=list(observed.log_tail) if observed else [],
     )
+
+
+def _usual(known: Usual | None) -> UsualTime | None:
+    return None if known is None else UsualTime(seconds=round(known.seconds, 3), seen=known.seen, alike=known.alike)
 
 
 def goodput_of(parts: Parts) -> Goodput:

@@ -81,6 +81,16 @@ class Goodput(Shape):
     """By part: kept, going; and lost to restore, since_commit, save, barrier, stop, drain."""
 
 
+class UsualTime(Shape):
+    """How long something usually takes: the middle of what was seen."""
+
+    seconds: float
+    seen: int
+    """Of so many times; with `alike`, of so many jobs."""
+    alike: bool
+    """The job itself has not shown it yet: this is what jobs do whose members take the same of GPUs."""
+
+
 class TrainingStatus(Shape):
     """What a training job is doing, and why."""
 
@@ -90,7 +100,8 @@ class TrainingStatus(Shape):
     message: str = ""
     """The same for people."""
     run: int
-    """Counts up with each start of the whole gang; 0: it was not started yet."""
+    """Counts up with each start of the whole gang, by name: a job declared under a deleted one's name goes on from its
+    runs. 0: it was not started yet."""
     members: int
     """Processes that it is declared with."""
     granted_members: int | None
@@ -108,13 +119,17 @@ class TrainingStatus(Shape):
     checkpoint: CheckpointShape | None
     notice: NoticeShape | None
     restarts: int
-    """Starts after the first one."""
+    """Starts after the first one, since it was declared."""
     failures: int
     """Runs that failed in a row."""
     retry_at: str | None
     """When it is tried again after a failure."""
     preemptions: int
     """How often it gave its GPUs away, of the reclaims that are still shown."""
+    usual_save: UsualTime | None
+    """How long a save that it is asked for usually takes; null: not seen yet, and what the pool assumes counts."""
+    usual_restore: UsualTime | None
+    """Likewise from being granted GPUs again to its first new step."""
     gpu_seconds_lost: dict[str, float]
     """What those have cost, by cause: since_commit, save, stop, drain, claim, restore."""
     goodput: Goodput

@@ -12,7 +12,7 @@ from deploy.api.training_board import JobBoard, TrainingBoard
 from deploy.api.training_facts import YIELDED_STATES
 from events.types.reclaims import ReclaimChanged
 from events.types.training import MemberGrant, RunState, TrainingDeclared, TrainingGranted
-from events.units import Instant, Seconds
+from events.units import Instant
 from preemption.core.gpus.shapes import MILLI, Spot
 from preemption.core.reclaim.pool_policy import PoolPolicy
 from preemption.core.reclaim.prechecking import Pool, task_of
@@ -38,12 +38,14 @@ def _job(board: TrainingBoard, how: tuple[Pool, PoolPolicy], entry: JobBoard | N
         return None
     seen = entry.observed if entry.observed and entry.observed.run == granted.run else None
     saved = seen.checkpoint if seen and seen.checkpoint and seen.checkpoint.verified else None
-    costs = settings.lending
+    costs, usual = settings.lending, board.usual
+    save = usual.save(declared.uid, policy.resources, 0.0 if saved is None else saved.seconds)
+    back = usual.back(declared.uid, policy.resources)
     return Job(
         name=declared.job, members=members, priority=policy.priority, worth=_worth(how, granted.members),
         started_at=now if seen is None or seen.started_at is None else Instant(seen.started_at),
-        last_commit_at=None if saved is None else Instant(saved.at), restore=costs.restore,
-        save=costs.save if saved is None or not saved.seconds else Seconds(saved.seconds),
+        last_commit_at=None if saved is None else Instant(saved.at),
+        restore=costs.restore if back is None else back.seconds, save=costs.save if save is None else save.seconds,
         preempted_at=_yielded(board.reclaims(), declared.uid), min_run=policy.min_run,
         budget_per_hour=policy.budget_per_hour, protected=policy.protected,
         yielding=_leaves(declared, granted) or (seen is not None and seen.state is RunState.ENDED),

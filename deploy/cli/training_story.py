@@ -123,9 +123,24 @@ def _state(status: Mapping[str, Any]) -> list[str]:
         f"{'Started:':<12}{age(status['startedAt']) + ' ago' if status['startedAt'] else 'not yet'}",
         f"{'Steps:':<12}{steps}",
         f"{'Checkpoint:':<12}{_checkpoint(status['checkpoint'])}",
+        *_usual(status["usualSave"], status["usualRestore"]),
         *goodput(status["goodput"]),
         *_lost(status["gpuSecondsLost"]),
     ]
+
+
+def _usual(save: Mapping[str, Any] | None, restore: Mapping[str, Any] | None) -> list[str]:
+    """What saving and coming back usually take, as far as that was seen."""
+    told = [
+        f"{what} {seconds(known['seconds'])} ({_seen(known)})"
+        for what, known in (("a save", save), ("coming back", restore))
+        if known is not None
+    ]
+    return [f"{'Usually:':<12}{', '.join(told)}"] if told else []
+
+
+def _seen(known: Mapping[str, Any]) -> str:
+    return f"of {counted(known['seen'], 'job')} like it" if known["alike"] else f"seen {times(known['seen'])}"
 
 
 def goodput(told: Mapping[str, Any]) -> list[str]:

@@ -84,7 +84,8 @@ class TrainingGranted:
 
     `run` counts up with each start of the whole gang: what still runs of an earlier run must end. No members: nothing
     may run. `stop` and `notice` are of this run, and stand until the grant says otherwise: telling them again means
-    nothing new. `reasons` are enum values of the allocator; `message` says in a sentence why it waits.
+    nothing new. `reasons` are enum values of the allocator; `message` says in a sentence why it waits. `first_run`: the
+    first run of this `uid`, or what that will be, since runs are counted by name; 0: not known (older records).
     """
 
     job: str
@@ -96,6 +97,7 @@ class TrainingGranted:
     stop: Stop = Stop.NOT
     reasons: tuple[str, ...] = ()
     message: str = ""
+    first_run: Count = 0
 
 
 class RunState(StrEnum):

@@ -101,9 +101,16 @@ FULL_POOL: Document = {
     "metadata": {"name": "full", "labels": {"team": "search"}, "annotations": {"relume.dev/note": "by hand"}},
     "spec": {
         "reserve": {"sharedCards": 0.1, "wholeCards": 0.3},
-        "reclaim": {"budgetPerHour": 12, "coolDown": "2m"},
-        "settling": {"first": "6s", "growth": 3, "longest": "10m"},
-        "estimates": {"save": "10s", "restore": "40s"},
+        "reclaim": {
+            "budgetPerHour": 12, "coolDown": "2m", "thrash": "4m", "thrashWindow": "2h", "shrink": "50s", "waiting": 8,
+        },
+        "settling": {"first": "6s", "growth": 3, "longest": "10m", "patience": 3},
+        "aging": {"every": "5m", "most": 20},
+        "estimates": {"save": "10s", "restore": "40s", "reclaim": "4s", "drain": "6s", "drainLongest": "4m"},
+        "attempts": {
+            "stall": "20s", "exit": "4s", "cancel": "50s", "kill": "10s", "empty": "50s", "quarantine": "4m",
+            "lost": "50s", "resume": "10m",
+        },
         "cardUnits": {"H100": 3.5},
         "nodeCalls": {"most": 3, "after": "6s", "deadline": "11m", "pause": "4m"},
     },

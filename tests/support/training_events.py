@@ -107,6 +107,7 @@ def resumed(name: str = "r1", history_of: Sequence[ReclaimStep] = (), **more: An
     return reclaim(
         "resumed", name, ended=True, deadline=None, since=AT + 95, step=120, manifest="m",
         history=tuple(history_of) or steps,
+        held=granted().members,
         ledger=ledger,
         **more,
     )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from events.types.reclaims import ReclaimLedger, ReclaimVerdict
 from events.types.training import MemberGrant, RunState
@@ -42,8 +43,8 @@ def planner_job(seat: JobSeat, how: tuple[LendingPolicy, Mirror], now: Instant) 
     return Job(
         name=seat.name, members=held, started_at=began, priority=declared.priority,
         last_commit_at=None if saved is None else Instant(saved.at), worth=max(LEAST_WORTH, worth * parts),
-        save=save_of(seat, policy), restore=policy.restore, preempted_at=seat.yielded, min_run=declared.min_run,
-        budget_per_hour=declared.budget_per_hour,
+        save=save_of(seat, policy), restore=restore_of(seat, policy), preempted_at=seat.yielded,
+        min_run=declared.min_run, budget_per_hour=declared.budget_per_hour,
         parked=seat.waited if now - began < seat.waited else Seconds(0.0), protected=declared.protected or seat.blocked,
         yielding=bool(seat.holding) or seat.want(now) is not Want.RUN,
         min_members=declared.min_members if elastic else 0,
@@ -51,9 +52,29 @@ def planner_job(seat: JobSeat, how: tuple[LendingPolicy, Mirror], now: Instant) 
 
 
 def save_of(seat: JobSeat, policy: LendingPolicy) -> Seconds:
-    """How long its next save takes: as long as the last, where that is known."""
-    saved = seat.saved
-    return policy.save if saved is None or not saved.seconds else Seconds(saved.seconds)
+    """How long its next save takes: as long as it usually did, or its newest checkpoint, or the saves of jobs like it;
+    by the policy where nothing is known."""
+    saved, job = seat.saved, seat.job
+    newest = 0.0 if saved is None else saved.seconds
+    known = None if job is None else seat.usual.save(job.uid, job.policy.resources, newest)
+    return policy.save if known is None else known.seconds
+
+
+def restore_of(seat: JobSeat, policy: LendingPolicy) -> Seconds:
+    """How long it takes to come back: as long as it usually did, or jobs like it."""
+    known = None if seat.job is None else seat.usual.back(seat.job.uid, seat.job.policy.resources)
+    return policy.restore if known is None else known.seconds
+
+
+def restart_of(seat: JobSeat, policy: LendingPolicy) -> Seconds:
+    """For how long it stands still to be started again: its save and restore."""
+    return Seconds(save_of(seat, policy) + restore_of(seat, policy))
+
+
+def yielding_of(seat: JobSeat, policy: LendingPolicy) -> Seconds:
+    """What it costs to give room back once more: it stands still to save and come back, and who wants the room waits
+    for the save and for the rest of a reclaim. (A second counts alike for both.)"""
+    return Seconds(restart_of(seat, policy) + save_of(seat, policy) + policy.reclaim.yield_time)
 
 
 def merged(victims: Sequence[Victim]) -> list[Victim]:
@@ -79,10 +100,25 @@ def promises_of(
         held = mirror.taken(_freed(seat, case, claims))
         if case.state in _NOT_COMING or not held:
             continue
-        at = now if case.state is State.CLAIMED else Instant(max(now, case.attempt.due) + policy.reclaim.yield_time)
+        at = _expected(seat, case, policy, now)
         shortage = "" if case.state is State.DRAINING_DONE else case.attempt.shortage
         promised.append(Promised(case.id, shortage, Coming(at, held, yielding=True)))
     return promised
+
+
+_SAVES: Final = frozenset({State.SELECTED, State.NOTIFIED, State.SAVING})
+
+
+def _expected(seat: JobSeat, case: Case, policy: LendingPolicy, now: Instant) -> Instant:
+    """When what the attempt frees is there: a save that lasts longer than it usually does may last until its end."""
+    if case.state is State.CLAIMED:
+        return now
+    ready = now
+    if case.state in _SAVES:
+        began = next((change.at for change in case.attempt.history if change.state is State.NOTIFIED), now)
+        usually = began + save_of(seat, policy)
+        ready = Instant(usually if usually > now else max(now, case.attempt.due))
+    return Instant(ready + policy.reclaim.yield_time)
 
 
 def _freed(seat: JobSeat, case: Case, claims: ClaimBook) -> list[str]:

@@ -20,7 +20,7 @@ from preemption.core.lending.choosing import (
     new_case,
     planner_job,
     promises_of,
-    save_of,
+    restart_of,
     shortage_value,
     verdicts_of,
 )
@@ -29,13 +29,14 @@ from preemption.core.lending.granting import Because, started, words_of
 from preemption.core.lending.mirror import Mirror, mix_of
 from preemption.core.lending.planner import Board, Planned, Promised, needless, plan_shortages, retry_at
 from preemption.core.lending.policy import LendingPolicy
-from preemption.core.lending.seat import JobSeat, Want, holdings_of
+from preemption.core.lending.seat import Job, JobSeat, Want, holdings_of
 from preemption.core.lending.shortages import Hungry, Scene, Short, tell_plan
 from preemption.core.lending.starting import Room, Waiting, place_jobs
 from preemption.core.lending.waiting import due_of, settles_of, turn, waiting_job, waits_since, why_not
 from preemption.core.placement import Lack, lack
 from preemption.core.reclaim.pool_policy import PoolPolicy
-from preemption.core.reclaim.values import Job, Outcome
+from preemption.core.reclaim.values import Job as Victim
+from preemption.core.reclaim.values import Outcome
 from preemption.core.seat import Told
 
 
@@ -57,8 +58,8 @@ class Decider:
         """By model: why nobody yields for it."""
         self.gangs: dict[str, Short] = {}
         """Jobs for which others of lower priority may have to yield."""
-        self.changes = 0
-        """Counts up with each change of a declaration."""
+        self._changes = 0
+        """Counts up with each change that may make a difference to who is started, or must yield."""
         self.epoch = 0
         self._policy = policy
         self._ledger = ledger
@@ -71,6 +72,8 @@ class Decider:
         self.opened: set[str] = set()
         """Jobs that have attempts which have not ended."""
         self._waiting: set[str] = set()
+        self._aged: set[str] = set()
+        """Those that have waited so long that their places are kept free."""
         self._growing: set[str] = set()
         """Jobs that run with fewer members than they could."""
         self._blocked: set[str] = set()
@@ -81,7 +84,24 @@ class Decider:
         """The pool's settings, from the next decision on."""
         self._policy = policy.lending
         self._mirror.set_units(policy.units)
-        self.changes += 1
+        self._changes += 1
+
+    def set_job(self, seat: JobSeat, job: Job) -> None:
+        """A declaration that has changed.
+
+        Who waits without any prospect, and does not want to run any more, leaves nothing to others: all that is known
+        of them stands. So thousands of such jobs can be deleted one after the other without looking at all the others
+        each time.
+        """
+        if not (job.stopped and self._in_vain(seat)):
+            self._changes += 1
+        seat.job = job
+
+    def _in_vain(self, seat: JobSeat) -> bool:
+        """Whether a job waits, holds nothing, keeps nothing free for itself, and nobody is asked to yield for it."""
+        waits = seat.name in self._waiting and seat.fits_since is None and seat.name not in self._aged
+        key = training_key(seat.name)
+        return waits and not (seat.open or seat.held or key in self.gangs or self._claims.has(key))
 
     def decide(self, dirty: set[str], wants: Mapping[str, Short], scene: Scene, now: Instant) -> Made:
         """What to start, and who must yield. `dirty`: jobs that may have changed since the last time."""
@@ -89,7 +109,7 @@ class Decider:
         for name in sorted(dirty | {name for name, at in self._back_off.items() if at <= now}):
             self._sort(name, made, now)
         key = (
-            self._ledger.version, self.changes, frozenset(self._waiting), frozenset(self._growing), scene.hungry,
+            self._ledger.version, self._changes, frozenset(self._growing), scene.hungry,
             frozenset(self._blocked),
             tuple((one.name, one.uid, one.count, one.priority, one.resources, one.blocked)
                   for _, one in sorted(wants.items())),
@@ -129,6 +149,7 @@ class Decider:
 
     def _sort(self, name: str, made: Made, now: Instant) -> None:
         """Whether a job waits for room, for its next try, or does not want to run."""
+        waited = name in self._waiting
         self._waiting.discard(name)
         self._growing.discard(name)
         self._back_off.pop(name, None)
@@ -141,12 +162,14 @@ class Decider:
             free = seat.governing is None and not seat.alive and (seat.empty or seat.misplaced)
             if free or seat.kept:
                 self._waiting.add(name)
+                self._changes += not waited
                 seat.waiting_since = waits_since(seat, now) if seat.waiting_since is None else seat.waiting_since
             elif seat.may_grow:
                 self._growing.add(name)
             elif not seat.alive:
                 self._tell(seat, made, Because.WAITS_EMPTY, "its last run is not seen to be gone from its cards")
             return
+        self._changes += waited and not seat.job.stopped  # (`set_job` has counted those)
         retry_at = None if seat.observed is None else seat.observed.retry_at
         if want is Want.BACKS_OFF and retry_at is not None:
             self._back_off[name] = Instant(retry_at)
@@ -162,6 +185,7 @@ class Decider:
         waiting = sorted(
             (waiting_job(seat, self._claims, self._policy, now) for seat in seats), key=lambda one: turn(one, now)
         )
+        self._aged = {one.seat.name for one in waiting if one.aged}
         growing = [waiting_job(self._seats[name], self._claims, self._policy, now) for name in sorted(self._growing)]
         placed, lacks = place_jobs(room, waiting, growing), dict[Need, Lack]()
         for one in growing:
@@ -195,7 +219,7 @@ class Decider:
             made.needless += [] if more or case is None else [case.id]
             return
         seat.grows_since = now if seat.grows_since is None else seat.grows_since
-        lasts = self._policy.grows(len(seat.granted), more, save_of(seat, self._policy))
+        lasts = self._policy.grows(len(seat.granted), more, restart_of(seat, self._policy))
         due = Instant(seat.grows_since + max(lasts, settles_of(seat, self._policy, now)))
         if now < due:
             self._look_at.append(due)
@@ -300,7 +324,7 @@ class Decider:
 
     def _board(self, room: Room, blocked: frozenset[str], now: Instant) -> Board:
         space = self._mirror.sync()
-        jobs: list[Job] = []
+        jobs: list[Victim] = []
         promised: list[Promised] = []
         for _, seat in sorted(self._seats.items()):
             if seat.alive and (job := planner_job(seat, (self._policy, self._mirror), now)) is not None:

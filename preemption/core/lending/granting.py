@@ -58,14 +58,16 @@ def grant_of(seat: JobSeat, *, keep: bool) -> TrainingGranted | None:
         if job is None or not seat.told[0]:
             return None
         return TrainingGranted(
-            job=seat.name, uid=job.uid, revision=job.revision, run=0, reasons=seat.told[0], message=seat.told[1]
-        )
+            job=seat.name, uid=job.uid, revision=job.revision, run=0, reasons=seat.told[0], message=seat.told[1],
+            first_run=_first_run(seat, job.uid),
+        )  # fmt: skip
     if keep and old.members:
         return _running(seat, old, case)
     uid, revision = (old.uid, old.revision) if job is None else (job.uid, job.revision)
     reasons, message = seat.told if case is None else ((str(Because.YIELDS),), case.message)
     return replace(
-        old, uid=uid, revision=revision, members=(), notice=None, stop=Stop.NOT, reasons=reasons, message=message
+        old, uid=uid, revision=revision, members=(), notice=None, stop=Stop.NOT, reasons=reasons, message=message,
+        first_run=_first_run(seat, uid),
     )  # fmt: skip
 
 
@@ -76,8 +78,17 @@ def started(seat: JobSeat, job: Job, placements: tuple[Placement, ...]) -> Train
         for index, where in enumerate(placements)
     )
     return TrainingGranted(
-        job=seat.name, uid=job.uid, revision=job.revision, run=seat.next_run, members=members, reasons=("runs",)
-    )
+        job=seat.name, uid=job.uid, revision=job.revision, run=seat.next_run, members=members, reasons=("runs",),
+        first_run=_first_run(seat, job.uid),
+    )  # fmt: skip
+
+
+def _first_run(seat: JobSeat, uid: str) -> int:
+    """Which run is the first of a declaration; 0: a record of an older release does not say."""
+    old = seat.grant
+    if old is not None and old.uid == uid and (old.run or old.first_run):
+        return old.first_run
+    return seat.next_run
 
 
 def says_the_same(old: TrainingGranted | None, new: TrainingGranted) -> bool:

@@ -29,6 +29,7 @@ from preemption.core.lending.policy import LendingCounts, LendingPolicy
 from preemption.core.lending.seat import ASKED_BY_PEOPLE, Job, JobSeat, Want
 from preemption.core.lending.shortages import Lent, Scene, Short, tell_cases, tell_others
 from preemption.core.reclaim.pool_policy import PoolPolicy
+from preemption.core.reclaim.usual import UsualTimes
 from preemption.core.seat import Told
 
 _STEPS_MOST = 32
@@ -51,6 +52,7 @@ class Lender:
         self._policy = policy
         self._ledger = ledger
         self._seats: dict[str, JobSeat] = {}
+        self._usual = UsualTimes()
         self._dirty: set[str] = set()
         self._opened: set[str] = set()
         """Jobs that have attempts which have not ended."""
@@ -68,8 +70,7 @@ class Lender:
 
     def set_job(self, job: Job) -> None:
         """A job is declared, paused, resumed, cancelled or deleted."""
-        self._seat(job.name).job = job
-        self._decider.changes += 1
+        self._decider.set_job(self._seat(job.name), job)
 
     def set_policy(self, policy: PoolPolicy) -> None:
         """The pool's settings, from the next decision on."""
@@ -90,6 +91,7 @@ class Lender:
         case = read_case(event, epoch)
         seat = self._seat(event.job)
         if case.attempt.ended:
+            self._usual.see(event)
             seat.open.pop(case.id, None)
         else:
             seat.open[case.id] = case
@@ -215,7 +217,7 @@ class Lender:
     def _seat(self, name: str) -> JobSeat:
         self._dirty.add(name)
         if name not in self._seats:
-            self._seats[name] = JobSeat(name, runs_before=self._forgotten.pop(name, 0))
+            self._seats[name] = JobSeat(name, self._usual, runs_before=self._forgotten.pop(name, 0))
         return self._seats[name]
 
     def _advance(self, seat: JobSeat, now: Instant) -> None:
@@ -250,6 +252,7 @@ class Lender:
             self._changed[case.id] = after
             self._dirty.add(seat.name)
         if after.attempt.ended:
+            self._usual.see(after.record())
             del seat.open[case.id]
             seat.tried.pop(case.id, None)
             if not seat.open:

@@ -146,6 +146,8 @@ def task_of_need(need: Need) -> Task:
 
 def mix_of(resources: Iterable[Resources]) -> Mix:
     """What usually comes: everything that is declared, as often as it is."""
-    counted = Counter(task_of(one) for one in resources)
+    counted = Counter[Task]()
+    for one, count in Counter(resources).items():
+        counted[task_of(one)] += count
     tasks = sorted(counted, key=lambda task: (-counted[task], repr(task)))[:64]
     return Mix(tuple(tasks), tuple(counted[task] for task in tasks))

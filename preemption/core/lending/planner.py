@@ -61,10 +61,10 @@ class Planned:
 
 def plan_shortages(board: Board, shortages: Sequence[Shortage], policy: ReclaimPolicy, now: Instant) -> list[Planned]:
     """Plans for all shortages; models first, each in turn."""
-    space, promised = board.space.copy(), dict[str, int]()
+    space, promised, kept = board.space.copy(), dict[str, int](), dict[str, list[Spot]]()
     for shortage in in_turn(shortages):
         mine = [one.coming for one in board.promised if one.shortage == shortage.name]
-        promised[shortage.name] = _keep(space, mine, shortage, board.mix) if mine else 0
+        promised[shortage.name], kept[shortage.name] = _keep(space, mine, shortage, board.mix) if mine else (0, [])
     coming = (*(one.coming for one in board.promised), *board.coming)
     scene = Scene(space=space, jobs=board.jobs, coming=coming, mix=board.mix)
     planned = []
@@ -76,6 +76,8 @@ def plan_shortages(board: Board, shortages: Sequence[Shortage], policy: ReclaimP
     if gangs:
         scene = replace(scene, space=board.for_training(scene.space))
     for shortage in gangs:
+        if promised[shortage.name] < shortage.count:  # it is planned as a whole, with what its victims free
+            scene = replace(scene, space=_without(scene.space, shortage.task, kept[shortage.name]))
         one, scene = _plan_gang(scene, shortage, promised[shortage.name], policy, now)
         planned.append(one)
     return planned
@@ -160,15 +162,25 @@ def _most(scene: Scene, shortage: Shortage, policy: ReclaimPolicy, now: Instant)
     return int(space.room(shortage.task).sum())
 
 
-def _keep(space: Space, coming: Sequence[Coming], shortage: Shortage, mix: Mix) -> int:
-    """Take places for the shortage out of `space`, as many as what its own victims free has room for; how many."""
+def _keep(space: Space, coming: Sequence[Coming], shortage: Shortage, mix: Mix) -> tuple[int, list[Spot]]:
+    """Take places for the shortage out of `space`, as many as what its own victims free has room for; how many, and
+    which were taken."""
     later = _with(space, coming)
     count = min(shortage.count, int(later.room(shortage.task).sum()))
-    spots = _spots(later, shortage.task, count, mix)
+    spots, taken = _spots(later, shortage.task, count, mix), list[Spot]()
     for spot in spots:
         if _can_take(space, shortage.task, spot):
             space.take(shortage.task, spot)
-    return len(spots)
+            taken.append(spot)
+    return len(spots), taken
+
+
+def _without(space: Space, task: Task, spots: Sequence[Spot]) -> Space:
+    """The space in which these places are not taken."""
+    later = space.copy()
+    for spot in spots:
+        later.give(task, spot)
+    return later
 
 
 def _with(space: Space, coming: Sequence[Coming]) -> Space:

@@ -22,10 +22,11 @@ class LendingPolicy:
     `reserve_shared`, `reserve_whole`: shares of a node that training cannot take (the issue: a fifth).
     `settle`: for how long there must have been room before a job that had to yield once in the last hour gets it back;
     each further time `settle_growth` times as long, up to `most_settle`, but not longer than `patience` times what it
-    costs to give it back once more (save and restore): a card that lies idle for longer costs more than it can save.
+    costs to give it back once more: a card that lies idle for longer costs more than it can save.
     Once it is known how long such room usually lasts, that decides: see `settles`.
-    `save`, `restore`: estimates where nothing is known. `drains`: when a draining replica is expected to be gone;
-    `drain_bound`: when it surely is (docs/decisions/0008-drain-bound-is-five-minutes.md).
+    `save`, `restore`: estimates where nothing was seen (`preemption.core.reclaim.usual`). `drains`: when a draining
+    replica is expected to be gone; `drain_bound`: when it surely is
+    (docs/decisions/0008-drain-bound-is-five-minutes.md).
     """
 
     reclaim: ReclaimPolicy = field(default_factory=lambda: ReclaimPolicy(cool_down=Seconds(60.0)))
@@ -41,9 +42,10 @@ class LendingPolicy:
     drains: Seconds = Seconds(5.0)
     drain_bound: Seconds = Seconds(300.0)
 
-    def settles(self, yielded: int, waited: Seconds, restart: Seconds, usual: Seconds | None) -> Seconds:
+    def settles(self, yielded: int, waited: Seconds, costs: Seconds, usual: Seconds | None) -> Seconds:
         """How long room must last before a job is started in it that had to yield so often in the last hour, and has
-        waited so long. `restart`: its save and restore. `usual`: how long such room lasted lately; None: not known.
+        waited so long. `costs`: what it costs to give it back once more. `usual`: how long such room lasted lately;
+        None: not known.
 
         Room that usually lasts for longer than anybody should wait is taken soon. Shorter one is of little use, so it
         is waited for whether this lasts longer. What is the longest that anybody should wait halves with each
@@ -51,7 +53,7 @@ class LendingPolicy:
         """
         if not yielded:
             return Seconds(0.0)
-        most = min(self.most_settle, self.patience * restart) / 2.0 ** min(32, waited // self.reclaim.age_every)
+        most = min(self.most_settle, self.patience * costs) / 2.0 ** min(32, waited // self.reclaim.age_every)
         if usual is None:
             return Seconds(min(most, self.settle * self.settle_growth ** (yielded - 1)))
         return Seconds(min(most, self.settle if usual > most else _LONGER * usual))
@@ -61,11 +63,11 @@ class LendingPolicy:
         surely longer than any did lately."""
         return self.most_settle if longest is None else Seconds(min(self.most_settle, _SURELY * longest))
 
-    def grows(self, members: int, more: int, save: Seconds) -> Seconds:
+    def grows(self, members: int, more: int, restart: Seconds) -> Seconds:
         """How long there must have been room for `more` members before a job of so many is started again with them:
-        until as much has gone by unused as its standing still costs. Who waits so long pays at most twice what the best
-        choice would have cost, however long the room lasts."""
-        return Seconds((save + self.restore) * members / more)
+        until as much has gone by unused as its standing still (`restart`: its save and restore) costs. Who waits so
+        long pays at most twice what the best choice would have cost, however long the room lasts."""
+        return Seconds(restart * members / more)
 
     def attempt(self, job: TrainingPolicy | None) -> AttemptPolicy:
         """The times of one job's attempts: its own declaration sets those that concern its trainer. One that no channel

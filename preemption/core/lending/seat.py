@@ -14,6 +14,7 @@ from preemption.core.attempts.states import State
 from preemption.core.inventory import Holding, need_of
 from preemption.core.lending.case import Case, Cause
 from preemption.core.reclaim.pricing import HOUR
+from preemption.core.reclaim.usual import UsualTimes
 from preemption.core.training import TrainingPolicy
 
 ROOMS_KEPT: Final = 8
@@ -74,6 +75,8 @@ class JobSeat:
     """What is known of one job, and what is decided for it. Owned and changed by `Lender`."""
 
     name: str
+    usual: UsualTimes = field(default_factory=UsualTimes)
+    """How long jobs take to save and to come back; the lender's, of all of them."""
     job: Job | None = None
     grant: TrainingGranted | None = None
     observed: TrainingObserved | None = None

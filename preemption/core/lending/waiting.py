@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from events.names import training_key
 from events.units import Instant, Seconds
-from preemption.core.lending.choosing import save_of
+from preemption.core.lending.choosing import yielding_of
 from preemption.core.lending.claims import ClaimBook
 from preemption.core.lending.granting import Because
 from preemption.core.lending.policy import LendingPolicy
@@ -53,8 +53,7 @@ def settles_of(seat: JobSeat, policy: LendingPolicy, now: Instant) -> Seconds:
     """How long room must last for a job that had to yield lately."""
     lasted = seat.lasted(now)
     usual = lasted[len(lasted) // 2] if len(lasted) > 1 else None
-    restart = Seconds(save_of(seat, policy) + policy.restore)
-    return policy.settles(seat.recent(now), _waited(seat, now), restart, usual)
+    return policy.settles(seat.recent(now), _waited(seat, now), yielding_of(seat, policy), usual)
 
 
 def waits_since(seat: JobSeat, now: Instant) -> Instant:

@@ -98,12 +98,20 @@ def test_the_numbers_of_a_run() -> None:
     assert [(one.name, one.gpus, one.pid) for one in status.processes] == [("tune-0", ["gpu-0"], 77)]
 
 
+def test_restarts_are_of_this_declaration() -> None:
+    """A job that is declared under a deleted one's name has the runs of that one before its own, and not restarted."""
+    for first, restarts in ((0, 6), (1, 6), (7, 0), (5, 2)):
+        facts = JobFacts(declared(), Instant(AT + 30), granted(7, first_run=first), observed(run=7))
+        assert (training_status(facts).run, training_status(facts).restarts) == (7, restarts)
+
+
 def test_what_nobody_has_told_is_unknown() -> None:
     """A job that never ran has no step, no checkpoint, no grant: null, not zero."""
     status = training_status(JobFacts(declared(), Instant(AT)))
     assert (status.run, status.restarts, status.ready_members) == (0, 0, 0)
     unknown = (status.step, status.checkpoint, status.granted_members, status.started_at, status.ending)
     assert unknown == (None,) * 5
+    assert (status.usual_save, status.usual_restore) == (None, None)
 
 
 def test_what_the_trainer_said_to_the_notice() -> None:

@@ -147,6 +147,7 @@ def test_describe_tells_the_story(live: LiveAdmin, relume: Relume) -> None:
         "Checkpoint: step 100,", "2048 bytes in 500ms, verified, /c/step-100",
         "Told by:    file, signal; answer within 10s, save within 2m, 30s from SIGTERM to SIGKILL",
         "Lost:       8.5 GPU-seconds to reclaims: 2.5 save, 1.0 drain, 5.0 restore",
+        "Usually:    a save 2.00s (seen once), coming back 5.00s (seen once)",
         "its save takes about 3.00s", "r1  tune  llama  resumed", "Log of tune-0:\n  loss 0.5",
     ):  # fmt: skip
         assert words in ran.out, words

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jsonschema
 import pytest
 
+from deploy.api.pools import settings_of
 from deploy.spec.check import check, check_as
 from deploy.spec.declare_pool import declare_pool, delete_pool
 from deploy.spec.load import load_bytes
@@ -20,7 +21,12 @@ OTHER: dict[str, object] = {
     "spec.reserve.sharedCards": 0.0, "spec.reserve.wholeCards": 1, "spec.reclaim.budgetPerHour": 0,
     "spec.reclaim.coolDown": "0s", "spec.settling.first": "7s", "spec.settling.growth": 1,
     "spec.settling.longest": "11m", "spec.estimates.save": "11s", "spec.estimates.restore": "41s",
-    "spec.cardUnits.H100": 3.4,
+    "spec.cardUnits.H100": 3.4, "spec.reclaim.thrash": "0s", "spec.reclaim.thrashWindow": "90m",
+    "spec.reclaim.shrink": "0s", "spec.reclaim.waiting": 0, "spec.settling.patience": 0, "spec.aging.every": "6m",
+    "spec.aging.most": 0, "spec.estimates.reclaim": "0s", "spec.estimates.drain": "0s",
+    "spec.estimates.drainLongest": "3m", "spec.attempts.stall": "21s", "spec.attempts.exit": "3s",
+    "spec.attempts.cancel": "51s", "spec.attempts.kill": "11s", "spec.attempts.empty": "51s",
+    "spec.attempts.quarantine": "3m", "spec.attempts.lost": "51s", "spec.attempts.resume": "11m",
     "spec.nodeCalls.most": 5, "spec.nodeCalls.after": "0s", "spec.nodeCalls.deadline": "20m",
     "spec.nodeCalls.pause": "1m",
 }  # fmt: skip
@@ -38,6 +44,7 @@ WRONG: dict[str, tuple[str, object, str]] = {
     "growth": ("spec.settling.growth", 0.5, "must be at least 1"),
     "first": ("spec.settling.first", "1h", "first is longer than longest"),
     "nothing": ("spec.estimates.save", "0s", "must be more than 0"),
+    "patience": ("spec.settling.patience", -1, "must be at least 0"),
     "units": ("spec.cardUnits", {"H100": 0}, "must be more than 0"),
     "product": ("spec.cardUnits", {" ": 1}, "a product's name is empty"),
     "field": ("spec.reclaim.budget", 3, "there is no field budget here"),
@@ -62,6 +69,11 @@ def test_no_knob_is_dead(path: str) -> None:
     """Another value of this field resolves to another policy."""
     other = check_as(GpuPool, put(full_pool(), path, OTHER[path])).resolve()
     assert other != check_as(GpuPool, full_pool()).resolve()
+
+
+def test_every_knob_is_shown() -> None:
+    """What a pool goes by is told in full: a number for each field."""
+    assert len(settings_of(check_as(GpuPool, full_pool()).resolve())) == len(OTHER)
 
 
 def test_without_a_word_the_defaults_hold() -> None:

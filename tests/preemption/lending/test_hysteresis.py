@@ -60,7 +60,7 @@ def test_a_sawtooth_does_not_thrash(period: float, most: int, steps: int) -> Non
     assert all(gap >= world.policy.lending.reclaim.cool_down for gap in gaps)
     starts = world.adapter.jobs["tune"].run
     assert starts is not None
-    assert starts.grant.run <= len(times) + 1
+    assert starts.grant.run <= len(times) + 2  # (a yield of more than an hour ago is forgotten)
 
 
 def test_without_hysteresis_it_would() -> None:
@@ -111,15 +111,14 @@ def test_how_long_room_must_last(yielded: int, waited: float, usual: float | Non
 
 @pytest.mark.parametrize("visits", [2, 3, 4, 5])
 def test_after_a_burst_a_card_is_not_idle_for_long(visits: int) -> None:
-    """A model that comes a few times in short order, and then no more: training is back after a few times what a
-    restart costs, not after twenty minutes."""
+    """A model that comes a few times in short order, and then no more: training is back after a few times what it has
+    shown that giving the card back costs (7 s of standing still, and 9 s that the model waits), not after 20 min."""
     world = one_of_each()
     sawtooth(world, 70.0, 20.0, 70.0 * visits)
     gone = world.now - 50.0  # the model's last second
     while not world.training["tune"].members:
         world.pass_time(1.0, every=1.0)
-    policy = world.policy.lending
-    assert world.now - gone <= policy.patience * (4.0 + policy.restore) + 5.0
+    assert world.now - gone <= world.policy.lending.patience * (7.0 + 9.0) + 5.0
 
 
 def test_who_has_spent_its_budget_leaves_the_card_to_another() -> None:

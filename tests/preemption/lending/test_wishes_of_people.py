@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.support.lending import LendingWorld, change, check, one_card, wish
 from tests.support.pool import node
+from tests.support.training import Trainer
 
 
 def test_a_person_pauses_and_resumes() -> None:
@@ -246,3 +247,29 @@ def test_a_cancelled_job_is_resumed() -> None:
     assert run is not None
     assert run.begins_at > 0
     assert world.training["tune"].run == 2
+
+
+def test_the_first_run_of_a_declaration_is_known() -> None:
+    """Runs are counted by name; a job that is declared anew begins with the next one, also after the old one has been
+    forgotten, and a new leader knows it from the grant."""
+    world = LendingWorld(node(gpus=1))
+    world.train("tune", Trainer(every=10))
+    world.settle()
+    world.pass_time(20)
+    assert (world.training["tune"].run, world.training["tune"].first_run) == (1, 1)
+    change(world, paused=True)
+    world.pass_time(10)
+    change(world, paused=False)
+    world.pass_time(10)
+    assert (world.training["tune"].run, world.training["tune"].first_run) == (2, 1)
+    change(world, uid="tune-2")  # deleted, and declared anew at once
+    world.pass_time(20)
+    world.restart()
+    world.settle()
+    assert (world.training["tune"].run, world.training["tune"].first_run) == (3, 3)
+    change(world, uid="tune-2", deleted=True)
+    world.pass_time(20)
+    assert "tune" not in world.pool.lender.seats
+    world.change_job("tune", uid="tune-3", deleted=False)
+    world.pass_time(5)
+    assert (world.training["tune"].run, world.training["tune"].first_run) == (4, 4)
