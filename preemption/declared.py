@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from events.spec import Spec
+from events.spec import Duration, Spec
 from events.types.models import ModelDeclared
+from events.units import Seconds
 from preemption.core.terms import ANYWHERE, Terms, Toleration
 from preemption.core.view import Declared
 from preemption.spec import Priority, ResourcesSpec
@@ -49,6 +50,30 @@ class _Pod(BaseModel):
         return Terms(tuple(sorted(self.node_selector.items())), tuple(borne))
 
 
+class _Percentiles(BaseModel):
+    """Most seconds that the given share of requests may take."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    p50: Duration | None = None
+    p95: Duration | None = None
+    p99: Duration | None = None
+
+
+class _Slo(BaseModel):
+    """What the owner promises of the first token."""
+
+    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+
+    first_token: _Percentiles = Field(default_factory=_Percentiles, alias="timeToFirstToken")
+
+    def resolve(self) -> Seconds | None:
+        """The promise for most requests: of the highest share that is promised anything."""
+        told = self.first_token
+        promised = [one for one in (told.p99, told.p95, told.p50) if one is not None]
+        return Seconds(promised[0]) if promised else None
+
+
 class _Part(Spec):
     """The part of a spec that is read here; the other slices are their owners' business."""
 
@@ -58,6 +83,7 @@ class _Part(Spec):
     resources: ResourcesSpec = ResourcesSpec()
     scaling: _Scaling = _Scaling.model_construct(max_replicas=1)
     pod: _Pod | None = None
+    slo: _Slo = Field(default_factory=_Slo)
     scale_target_ref: dict[str, object] | None = None
 
 
@@ -72,6 +98,7 @@ def read_declaration(event: ModelDeclared) -> Declared:
         resources=part.resources.resolve(),
         max_replicas=part.scaling.max_replicas,
         terms=ANYWHERE if part.pod is None else part.pod.resolve(),
+        promise=part.slo.resolve(),
         deleted=event.deleted,
         override=event.override,
         enrolled=part.scale_target_ref is not None,

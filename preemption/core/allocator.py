@@ -163,10 +163,12 @@ class Pool:
         seat = self._seat(view.declared.model)
         seat.declared, seat.wish, seat.grant, seat.observed = view.declared, view.wish, view.grant, view.observed
         seat.running, seat.memory = dict(view.running), view.memory
+        self._expect(view.declared)
 
     def set_declared(self, declared: Declared) -> None:
         """A model is declared, or deleted."""
         self._seat(declared.model).declared = declared
+        self._expect(declared)
 
     def set_wish(self, model: str, wish: Wish) -> None:
         """The autoscaler's newest wish for a model."""
@@ -262,6 +264,10 @@ class Pool:
         resources = dict.fromkeys(seat.declared.resources for seat in seats if seat.declared is not None)
         draining = [name for seat in seats for name, grant in seat.named.items() if grant.drain and name in seat.held]
         return Usual(tuple(resources), tuple(sorted(draining)))
+
+    def _expect(self, declared: Declared) -> None:
+        """What a model declares is of what usually comes, as long as it is declared."""
+        self._ledger.gradient.declare(declared.model, None if declared.deleted else need_of(declared.resources))
 
     def _seat(self, model: str) -> Seat:
         self._dirty.add(model)

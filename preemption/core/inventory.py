@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from events.types.grants import Placement
 from events.types.replicas import CardsObserved, Taint
 from events.types.shared import Resources
+from preemption.core.gpus.topology import Domain
+from preemption.core.gradient import Gradient, Instances, Look
 
 MILLI = 1000
 """A whole core or card."""
@@ -71,10 +73,36 @@ class Node:
     holdings: dict[str, Holding] = field(default_factory=dict)
     labels: Mapping[str, str] | None = None
     taints: tuple[Taint, ...] = ()
+    domains: Mapping[str, Domain] = field(default_factory=dict)
+    """Which cards reach each other how; empty where it is not known of any."""
+    _look: Look | None = field(default=None, compare=False)
+
+    @property
+    def look(self) -> Look:
+        """What it has free, as places are compared."""
+        if self._look is None:
+            parts = self.parts
+            free = tuple(parts.values())
+            domains = tuple(self.domains[card] for card in parts) if self.domains else ()
+            self._look = Look(self.free_cpu, free if domains else tuple(sorted(free)), self._instances(), domains)
+        return self._look
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """What is free of the cards that are given out in parts: all but MIG instances, which are given whole."""
+        if not self.profiles:
+            return self.free_cards
+        return {card: free for card, free in self.free_cards.items() if card not in self.profiles}
+
+    def _instances(self) -> Instances:
+        if not self.profiles:
+            return ()
+        return tuple((name, len(self.free_instances(name))) for name in sorted(set(self.profiles.values())))
 
     def take(self, holding: Holding, sign: int) -> None:
         """Take a holding out of what is free (`sign` 1), or put it back (-1)."""
         need = holding.need
+        self._look = None
         self.free_cpu -= sign * need.cpu_milli
         self.free_memory -= sign * need.memory_bytes
         share = need.gpu_milli or MILLI
@@ -120,6 +148,11 @@ class Ledger:
         """Each node as it was told last."""
         self.version = 0
         """Counts up with each change."""
+        self.gradient = Gradient()
+        """What usually comes, and what places cost under it."""
+        self._alike: dict[Look, set[str]] = {}
+        self._looked: dict[str, Look] = {}
+        self._changed: set[str] = set()
 
     @property
     def holdings(self) -> Mapping[str, Holding]:
@@ -139,12 +172,27 @@ class Ledger:
         whole = len(cards) - len(profiles)
         node = Node(
             seen.node, cpu, seen.memory_bytes, cards, cpu, seen.memory_bytes, free_cards, whole, profiles, holdings,
-            seen.labels, seen.taints,
+            seen.labels, seen.taints, _domains(seen),
         )  # fmt: skip
         for holding in holdings.values():
             node.take(holding, 1)
         self.nodes[seen.node] = node
         self._check(node)
+
+    def alike(self) -> Mapping[Look, set[str]]:
+        """The names of the nodes, by what they look like. For reading, until the next change."""
+        for name in self._changed:
+            new, old = self.nodes[name].look, self._looked.get(name)
+            if new == old:
+                continue
+            if old is not None:
+                self._alike[old].discard(name)
+                if not self._alike[old]:
+                    del self._alike[old]
+            self._alike.setdefault(new, set()).add(name)
+            self._looked[name] = new
+        self._changed.clear()
+        return self._alike
 
     def hold(self, replica: str, holding: Holding) -> None:
         """`replica` holds this from now on, instead of what it held before."""
@@ -196,7 +244,14 @@ class Ledger:
         return [self.nodes[name] for name in sorted(self._overcommitted)]
 
     def _check(self, node: Node) -> None:
+        self._changed.add(node.name)
         if node.overcommitted:
             self._overcommitted.add(node.name)
         else:
             self._overcommitted.discard(node.name)
+
+
+def _domains(seen: CardsObserved) -> dict[str, Domain]:
+    """Of each card; empty where nothing is known of any."""
+    known = any(card.link is not None or card.numa is not None for card in seen.cards)
+    return {card.id: (card.link, card.numa) for card in seen.cards} if known else {}

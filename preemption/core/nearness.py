@@ -14,7 +14,7 @@ from typing import Final
 
 from events.types.caches import CacheObserved, ModelWarmth
 from events.units import Instant
-from preemption.core.view import Locality
+from preemption.core.view import Declared, Locality
 
 REMOTE: Final = "remote"
 """The tier of weights that are not on the node (`coldstart.core.budget.Tier`)."""
@@ -23,17 +23,18 @@ REMOTE: Final = "remote"
 @dataclass(frozen=True, slots=True)
 class Soon:
     """Seconds to the first token by node; a node that is not here comes after all that are. `least`, `share`: the
-    tolerance."""
+    tolerance; nodes below `enough` seconds are as good as each other."""
 
     by_node: Mapping[str, float]
     order: tuple[tuple[float, str], ...]
     """The same, the earliest first."""
     least: float
     share: float
+    enough: float = 0.0
 
     def limit(self, earliest: float) -> float:
         """Up to here a node is as good as the earliest."""
-        return earliest + max(self.least, self.share * earliest)
+        return max(self.enough, earliest + max(self.least, self.share * earliest))
 
 
 class Nearness:
@@ -75,9 +76,9 @@ class Nearness:
                 del self._by_model[model]
         return set(models)
 
-    def soon(self, model: str, revision: int, now: Instant, *, hurried: bool) -> Soon | None:
-        """How soon each node would answer; None: nobody knows anything."""
-        told = self._fresh(model, revision, now)
+    def soon(self, declared: Declared, now: Instant, *, hurried: bool) -> Soon | None:
+        """How soon a replica of this model would answer on each node; None: nobody knows anything."""
+        told = self._fresh(declared.model, declared.revision, now)
         if not told:
             return None
         here = [one.seconds for one in told.values() if one.tier != REMOTE and one.seconds is not None]
@@ -91,7 +92,8 @@ class Nearness:
         locality = self._locality
         least = locality.hurried if hurried else locality.unhurried
         order = tuple(sorted((late, node) for node, late in by_node.items()))
-        return Soon(by_node, order, least, locality.share) if by_node else None
+        enough = locality.promised * (declared.promise or 0.0)
+        return Soon(by_node, order, least, locality.share, enough) if by_node else None
 
     def _fresh(self, model: str, revision: int, now: Instant) -> dict[str, ModelWarmth]:
         told = self._by_model.get(model, {})

@@ -1,12 +1,11 @@
-"""Where one more replica goes (the soonest, then best fit), and what is lacking when it goes nowhere.
+"""Where one more replica goes (the soonest, then where least is lost for others), and what is lacking when it goes
+nowhere.
 
 Of the nodes that its declaration allows, those count that reach the first token as early as the earliest one, within a
-tolerance (`nearness`); where nothing is known of that, all.
-
-Best fit leaves large holes whole: whole GPUs go to the node with the fewest free cards, a fraction to the card with the
-least left, a replica without a GPU to a node without free cards, a MIG profile to the node with the fewest free
-instances of it (instances are given whole, and never as a card or a part of one). Ties end with the node's name and
-the card's order, so the same ledger always gives the same placement.
+tolerance (`nearness`); where nothing is known of that, all. Of these the one counts where the fragmentation of what is
+free grows least (`gradient`), then the best fit, which leaves large holes whole; of several cards those that reach each
+other best (`topology`). Instances of MIG are given whole, and never as a card or a part of one. Ties end with the
+node's name and the card's order, so the same ledger always gives the same placement.
 """
 
 from __future__ import annotations
@@ -14,10 +13,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import groupby
 from math import inf
+from operator import attrgetter, itemgetter
 
 from events.types.grants import Placement
 from events.units import format_quantity
+from preemption.core.gpus.topology import pick
+from preemption.core.gradient import Gradient, Price
 from preemption.core.inventory import MILLI, Ledger, Need, Node
 from preemption.core.nearness import Soon
 from preemption.core.terms import ANYWHERE, Terms, allows, refused_by_all
@@ -55,28 +58,43 @@ def kinds_of(need: Need) -> tuple[Kind, ...]:
 
 def place(ledger: Ledger, need: Need, terms: Terms = ANYWHERE, soon: Soon | None = None) -> Placement | None:
     """The best place for one replica, or None when it fits nowhere now."""
-    nodes = ledger.nodes.values() if soon is None else _soonest(ledger.nodes, need, terms, soon)
-    return _best_fit(nodes, need, terms)
+    if soon is not None:
+        return _best(_soonest(ledger.nodes, need, terms, soon), need, terms, ledger.gradient)
+    alike, prices = ledger.alike(), ledger.gradient.prices(need)
+    ranked = [(price, look) for look in alike if (price := prices[look]) is not None]
+    ranked.sort(key=itemgetter(0))
+    for price, looks in groupby(ranked, key=itemgetter(0)):
+        nodes = (ledger.nodes[name] for _, look in looks for name in alike[look])
+        able = [node for node in nodes if node.free_memory >= need.memory_bytes and allows(node, terms)]
+        if able:
+            return _on(min(able, key=attrgetter("name")), need, price)
+    return None
 
 
 def place_among(
-    nodes: Iterable[Node], need: Need, terms: Terms = ANYWHERE, soon: Soon | None = None
-) -> Placement | None:
-    """Likewise, on one of these nodes."""
+    nodes: Iterable[Node], need: Need, terms: Terms = ANYWHERE, soon: Soon | None = None,
+    gradient: Gradient | None = None,
+) -> Placement | None:  # fmt: skip
+    """Likewise, on one of these nodes. `gradient` None: what usually comes is not known, and the best fit counts."""
     if soon is not None:
         nodes = _soonest({node.name: node for node in nodes}, need, terms, soon)
-    return _best_fit(nodes, need, terms)
+    return _best(nodes, need, terms, gradient or Gradient())
 
 
-def _best_fit(nodes: Iterable[Node], need: Need, terms: Terms) -> Placement | None:
-    best: tuple[tuple[int, int, str], Node] | None = None
+def _best(nodes: Iterable[Node], need: Need, terms: Terms, gradient: Gradient) -> Placement | None:
+    best: tuple[tuple[Price, str], Node] | None = None
+    prices = gradient.prices(need)
     for node in nodes:
         if node.free_cpu < need.cpu_milli or node.free_memory < need.memory_bytes or node.whole_cards < need.gpus:
             continue
-        left = _left(node, need)
-        if left >= 0 and (best is None or (left, node.free_cpu, node.name) < best[0]) and allows(node, terms):
-            best = (left, node.free_cpu, node.name), node
-    return None if best is None else Placement(node=best[1].name, gpus=_cards_on(best[1], need))
+        price = prices[node.look]
+        if price is not None and (best is None or (price, node.name) < best[0]) and allows(node, terms):
+            best = (price, node.name), node
+    return None if best is None else _on(best[1], need, best[0][0])
+
+
+def _on(node: Node, need: Need, price: Price) -> Placement:
+    return Placement(node=node.name, gpus=_cards_on(node, need, price.card))
 
 
 def _soonest(nodes: Mapping[str, Node], need: Need, terms: Terms, soon: Soon) -> Iterable[Node]:
@@ -137,8 +155,7 @@ def _ordered(kinds: Collection[Kind]) -> tuple[Kind, ...]:
 
 
 def _left(node: Node, need: Need) -> int:
-    """What would be left of the kind that is taken, of which less is the better fit; below zero when it does not
-    fit."""
+    """What would be left of the kind that is taken; below zero when it does not fit."""
     if need.mig_profile:
         return len(node.free_instances(need.mig_profile)) - 1
     return _left_on_card(node, need.gpu_milli) if need.gpu_milli else node.whole_cards - need.gpus
@@ -146,24 +163,21 @@ def _left(node: Node, need: Need) -> int:
 
 def _left_on_card(node: Node, milli: int) -> int:
     """What the fullest card that has `milli` free would have left; below zero when none has."""
-    return min((free - milli for free in _parts(node).values() if free >= milli), default=-1)
+    return min((free - milli for free in node.parts.values() if free >= milli), default=-1)
 
 
-def _parts(node: Node) -> dict[str, int]:
-    """What is free of the cards that are given out in parts: all but MIG instances, which are given whole."""
-    if not node.profiles:
-        return node.free_cards
-    return {card: free for card, free in node.free_cards.items() if card not in node.profiles}
-
-
-def _cards_on(node: Node, need: Need) -> tuple[str, ...]:
+def _cards_on(node: Node, need: Need, has: int) -> tuple[str, ...]:
+    """The cards for it; of those that are given out in parts the first that `has` so much free."""
     if need.mig_profile:
         return (node.free_instances(need.mig_profile)[0],)
-    parts = _parts(node)
+    parts = node.parts
     if need.gpu_milli:
-        wanted = _left_on_card(node, need.gpu_milli) + need.gpu_milli
-        return (next(card for card in node.cards if parts.get(card) == wanted),)
-    return tuple(card for card in node.cards if parts.get(card) == MILLI)[: need.gpus]
+        return (next(card for card in parts if parts[card] == has),)
+    whole = [card for card in node.cards if parts.get(card) == MILLI]
+    if not node.domains or not need.gpus:
+        return tuple(whole[: need.gpus])
+    picked = pick([node.domains[card] for card in whole], range(len(whole)), need.gpus)
+    return tuple(whole[at] for at in picked)
 
 
 def _missing(node: Node, need: Need) -> tuple[Kind, ...]:
@@ -231,7 +245,7 @@ def _gpu_message(nodes: Sequence[Node], need: Need) -> str:
         total = sum(list(node.profiles.values()).count(need.mig_profile) for node in nodes)
         return f"needs {_gpu_words(need)}; {free} of {total} are free"
     if need.gpu_milli:
-        freest = max((free for node in nodes for free in _parts(node).values()), default=0)
+        freest = max((free for node in nodes for free in node.parts.values()), default=0)
         return f"needs {_gpu_words(need)}; the freest card has {max(0, freest) / MILLI:g} left"
     frees, total = [node.whole_cards for node in nodes], sum(len(node.cards) - len(node.profiles) for node in nodes)
     words = f"needs {_gpu_words(need)}; {sum(frees)} of {total} are free"

@@ -129,14 +129,13 @@ class Round:
         terms, soon = seat.declared.terms, self._soon_of(seat)
         if nodes is None:
             return place(self.ledger, need, terms, soon)
-        return place_among(nodes, need, terms, soon)
+        return place_among(nodes, need, terms, soon, self.ledger.gradient)
 
     def _soon_of(self, seat: Seat) -> Soon | None:
         if seat.model not in self._soon:
             assert seat.declared is not None
             waits = seat.wish is not None and seat.wish.waits
-            revision = seat.declared.revision
-            self._soon[seat.model] = self.nearness.soon(seat.model, revision, self.now, hurried=waits)
+            self._soon[seat.model] = self.nearness.soon(seat.declared, self.now, hurried=waits)
         return self._soon[seat.model]
 
     def _give(self, seat: Seat, placement: Placement, need: Need) -> None:

@@ -75,14 +75,16 @@ class Locality:
 
     Nodes that are later than the earliest by no more than the tolerance are as good, and the best fit among them is
     taken: `hurried` seconds where requests wait for the replica, `unhurried` where none does, and `share` of the
-    earliest's seconds where that is more. `stale`: a node's word counts for so long; its agent says it again each
-    minute. `weights`: so long a rollout that must drain first waits for weights that are not on the node; a start may
-    take as long.
+    earliest's seconds where that is more; so are all that keep the model's promise twice over (`promised`: the share
+    of it that a start may take, since the request has waited and seconds are estimates). `stale`: a node's word counts
+    for so long; its agent says it again each minute. `weights`: so long a rollout that must drain first waits for
+    weights that are not on the node; a start may take as long.
     """
 
     hurried: Seconds = Seconds(1.0)
     unhurried: Seconds = Seconds(10.0)
     share: float = 0.1
+    promised: float = 0.5
     stale: Seconds = Seconds(180.0)
     weights: Seconds = Seconds(1800.0)
 
@@ -109,7 +111,8 @@ class AllocatorPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """What of a model's declaration concerns the allocator."""
+    """What of a model's declaration concerns the allocator. `promise`: seconds to the first token that its owner
+    promises; None: nothing."""
 
     model: str
     uid: str
@@ -118,6 +121,7 @@ class Declared:
     resources: Resources = field(default_factory=Resources)
     max_replicas: int = 1
     terms: Terms = ANYWHERE
+    promise: Seconds | None = None
     deleted: bool = False
     override: Override | None = None
     enrolled: bool = False

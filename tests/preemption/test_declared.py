@@ -35,3 +35,14 @@ def test_what_cannot_be_read_is_named() -> None:
     """By its path."""
     with pytest.raises(ValueError, match=r"spec\.pod\.nodeSelector cannot be read"):
         read(pod={"nodeSelector": "a"})
+
+
+@pytest.mark.parametrize(
+    ("promised", "seconds"),
+    [({}, None), ({"p50": "1s", "p99": "30s"}, 30.0), ({"p50": "2s"}, 2.0), ({"p50": "1s", "p95": "4s"}, 4.0)],
+)
+def test_the_promise_for_most_requests_counts(promised: dict[str, object], seconds: float | None) -> None:
+    """Of the first token: of the highest share that anything is promised for. Other promises are not read here."""
+    spec: dict[str, object] = {"slo": {"timeToFirstToken": promised, "latency": {"p99": "90s"}, "availability": 99}}
+    event = ModelDeclared(model="m", uid="u", revision=1, generation=1, spec=spec)  # type: ignore[arg-type]  # JSON, all of it
+    assert read_declaration(event).promise == seconds

@@ -143,8 +143,8 @@ def test_instances_are_given_whole_and_only_for_their_profile() -> None:
     assert fill(made, "r0", needs(mig="1g.5gb")) == Placement(node="b", gpus=("b-mig-0",))
     assert [fill(made, f"r{i}", needs(mig="1g.5gb")).gpus for i in (1, 2)] == [("a-mig-0",), ("a-mig-1",)]
     assert place(made, need_of(needs(mig="1g.5gb"))) is None
-    assert fill(made, "r3", needs(fraction=0.5)).gpus == ("a-gpu",)
-    assert fill(made, "r4", needs(gpus=1)).gpus == ("b-gpu",)
+    assert fill(made, "r3", needs(fraction=0.5)).gpus == ("b-gpu",)
+    assert fill(made, "r4", needs(gpus=1)).gpus == ("a-gpu",)
     assert place(made, need_of(needs(gpus=1))) is None
     made.release("r1")
     assert place(made, need_of(needs(mig="1g.5gb"))) == Placement(node="a", gpus=("a-mig-0",))

@@ -15,17 +15,20 @@ from preemption.core.inventory import Ledger, need_of
 from preemption.core.nearness import Nearness
 from preemption.core.placement import place
 from preemption.core.terms import ANYWHERE
-from preemption.core.view import Locality, Reason
+from preemption.core.view import Declared, Locality, Reason
 from tests.support.pool import World, needs, node
 
 Told = tuple[str, float | None]
 
 
-def placed(told: dict[str, Told], *, waits: bool = True, gpus: dict[str, int] | None = None, after: float = 1.0) -> str:
+def placed(
+    told: dict[str, Told], *, waits: bool = True, gpus: dict[str, int] | None = None, after: float = 1.0,
+    promise: float | None = None,
+) -> str:  # fmt: skip
     """Where the first replica of `m` goes, when so much is told of nodes with so many cards (1, 2, 3 …)."""
     sizes = {f"n{index}": index for index in (1, 2, 3)} if gpus is None else gpus
     world = World(*(node(name, gpus=count) for name, count in sizes.items()))
-    world.declare("m", resources=needs(gpus=1))
+    world.declare("m", resources=needs(gpus=1), promise=promise)
     for name, (tier, seconds) in told.items():
         world.warm(name, ("m", tier, seconds))
     world.wish("m", 1, waits=waits)
@@ -65,6 +68,13 @@ def test_a_replica_goes_where_it_answers_first(told: dict[str, Told], where: str
 def test_who_is_not_waited_for_may_be_some_seconds_later(*, waits: bool, where: str) -> None:
     """For a better fit: fragments last, and nobody notices the seconds."""
     assert placed({"n3": ("memory", 2.0), "n1": ("disk", 11.0)}, waits=waits) == where
+
+
+@pytest.mark.parametrize(("promise", "where"), [(None, "n3"), (39.0, "n3"), (40.0, "n1")])
+@pytest.mark.parametrize("waits", [True, False])
+def test_nodes_that_keep_the_promise_are_as_good(*, waits: bool, promise: float | None, where: str) -> None:
+    """Half of what the owner promises is for the start; which node keeps that is all one, though one is earlier."""
+    assert placed({"n3": ("memory", 2.0), "n1": ("disk", 20.0)}, waits=waits, promise=promise) == where
 
 
 @pytest.mark.parametrize(("after", "where"), [(179.0, "n3"), (180.0, "n1")])
@@ -191,7 +201,7 @@ def test_the_place_is_the_best_fit_of_the_earliest(drawn: list[tuple[int, float 
         ledger.set_node(node(f"n{index}", gpus=gpus))
         told = (ModelWarmth(model="m", tier="disk", seconds=seconds),) if seconds is not None else ()
         nearness.hear(CacheObserved(node=f"n{index}", used_bytes=0, capacity_bytes=1, models=told), Instant(0.0))
-    soon = nearness.soon("m", 1, Instant(1.0), hurried=True)
+    soon = nearness.soon(Declared(model="m", uid="u", revision=1), Instant(1.0), hurried=True)
     found = place(ledger, need_of(needs(gpus=1)), ANYWHERE, soon)
     fits = [(inf if seconds is None else seconds, gpus, f"n{i}") for i, (gpus, seconds) in enumerate(drawn) if gpus]
     earliest = min((late for late, _, _ in fits), default=inf)

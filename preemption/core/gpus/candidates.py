@@ -9,7 +9,7 @@ import numpy as np
 from preemption.core.gpus.mig import MEDIA, family
 from preemption.core.gpus.shapes import MILLI, Mode, Spot, Task
 from preemption.core.gpus.space import Ints, Space
-from preemption.core.gpus.topology import pick_cards
+from preemption.core.gpus.topology import Domain, apart, pick, pick_cards
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,24 @@ def spot_at(space: Space, task: Task, row: int, column: int) -> Spot:
         start = tables.start(task.profile, int(space.state[row, column]))
         assert start is not None
         return Spot(row, (column,), 0, start)
-    if task.gpus == 1:
+    if task.gpus == 1 and not (task.whole and space.has_domains):
         return Spot(row, (column,), int(space.need(task)[row, column]))
     return Spot(row, pick_cards(space.nodes[row].cards, _idle(space, row), task.gpus), MILLI)
+
+
+def losses(space: Space, task: Task, rows: Ints) -> Ints:
+    """By node of `rows`, on each of which a task that takes several cards fits: thousandths of a card that are lost
+    because its cards there would not reach each other over NVLink."""
+    return np.array([_loss(space, row, task.gpus) for row in rows.tolist()], dtype=np.int64)
+
+
+def _loss(space: Space, row: int, gpus: int) -> int:
+    domains = _domains(space, row)
+    return apart(domains, pick(domains, _idle(space, row), gpus))
+
+
+def _domains(space: Space, row: int) -> list[Domain]:
+    return [(card.link, card.numa) for card in space.nodes[row].cards]
 
 
 def _several(space: Space, task: Task, rows: Ints) -> Candidates:

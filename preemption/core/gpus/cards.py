@@ -52,9 +52,9 @@ def usable_bytes(card: Card) -> int:
 
 
 def node_spec(seen: CardsObserved) -> NodeSpec:
-    """What the cluster adapter saw, as a node of the inventory: cards whole or shared, or single MIG instances; their
-    topology is unknown. A node with a taint that keeps pods away has nothing left for what does not say that it bears
-    it, and nothing that is planned here does."""
+    """What the cluster adapter saw, as a node of the inventory: cards whole or shared, or single MIG instances. A node
+    with a taint that keeps pods away has nothing left for what does not say that it bears it, and nothing that is
+    planned here does."""
     closed = any(taint.effect in CLOSES for taint in seen.taints)
     cards = tuple(_card_spec(card) for card in seen.cards)
     products = {card.product for card in seen.cards}
@@ -69,7 +69,7 @@ def _card_spec(card: Card) -> CardSpec:
     if card.profile:
         family = INSTANCE + card.profile
         return CardSpec(id=card.id, mode=Mode.MIG, family=family, usable_bytes=card.memory_bytes)
-    return CardSpec(id=card.id, usable_bytes=usable_bytes(card))
+    return CardSpec(id=card.id, usable_bytes=usable_bytes(card), link=card.link, numa=card.numa)
 
 
 def _words(product: str) -> list[str]:

@@ -5,7 +5,8 @@
 * ``relume``: ours: the least of ΔF + ΔS + a hundredth of what the node has left. F as above, exactly. S are the cards
   that lack the cores to be filled (`Fragmentation.stranded`): where cards are many and cores few, light tasks go, and
   heavy ones to nodes with cores to spare. The hundredth is the best fit. Weights 1, 1 and 0.01 were the best of those
-  that were tried on four mixes of generated clusters (docs/decisions/0020-placement.md).
+  that were tried on four mixes of generated clusters (docs/decisions/0020-placement.md). Several cards that do not
+  reach each other over NVLink cost what is lost by that (`preemption.core.gpus.topology`).
 * ``bestfit``: the node that has least left, CPU and cards counted as shares of 128 cores and 8 cards (their baseline).
 * ``random``: any node and card where it fits; the caller draws.
 """
@@ -17,16 +18,10 @@ from enum import StrEnum
 
 import numpy as np
 
-from preemption.core.gpus.candidates import Candidates, candidates, spot_at
+from preemption.core.gpus.candidates import Candidates, candidates, losses, spot_at
 from preemption.core.gpus.mix import Fragmentation, Mix
-from preemption.core.gpus.shapes import MILLI, Spot, Task
+from preemption.core.gpus.shapes import CPU_PER_CARD, LEFT_PARTS, MILLI, Spot, Task
 from preemption.core.gpus.space import MOST_NEEDS, Ints, Space
-
-CPU_PER_CARD = 16
-"""128 cores and 8 cards count alike (the published baseline), so a thousandth of a card weighs as 16 of a core."""
-
-LEFT_PARTS = 100
-"""What a node has left weighs as a hundredth of as much fragmentation."""
 
 WORST = np.iinfo(np.int64).max
 """The score of a node where a task does not fit."""
@@ -121,7 +116,10 @@ class Chooser:
             rows = stale[self.space.fits(task, stale)]
             if rows.size:
                 ways = candidates(self.space, task, rows)
-                self._keep_best(known, ways, self._score(ways))
+                score = self._score(ways)
+                if task.gpus > 1 and self.space.has_domains and self.policy is Policy.RELUME:
+                    score = score + losses(self.space, task, ways.rows) * self._per_card() // MILLI
+                self._keep_best(known, ways, score)
         return known
 
     def _keep_best(self, known: _Scored, ways: Candidates, score: Ints) -> None:

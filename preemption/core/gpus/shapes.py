@@ -12,6 +12,12 @@ from enum import IntEnum
 MILLI = 1000
 """A whole core or card."""
 
+CPU_PER_CARD = 16
+"""128 cores and 8 cards count alike (the published baseline), so a thousandth of a card weighs as 16 of a core."""
+
+LEFT_PARTS = 100
+"""What a node has left weighs as a hundredth of as much fragmentation."""
+
 
 class Mode(IntEnum):
     """How a card is shared. A card has one mode at a time."""

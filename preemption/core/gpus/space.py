@@ -61,6 +61,8 @@ class Space:
                     self.kinds[row, column] = 1 + list(self.families).index(card.family)
         self.is_plain = bool(((self.mode == Mode.ABSENT) | (self.mode == Mode.SHARED)).all())
         """Whether every card is whole or shared: no MIG, no turns."""
+        self.has_domains = any(c.link is not None or c.numa is not None for node in nodes for c in node.cards)
+        """Whether it is known of any card which others it reaches how."""
         self._has_models: dict[tuple[str, ...], Flags] = {}
         self._needs: dict[Task, Ints] = {}
 
