@@ -13,6 +13,7 @@ from events.types.accounts import KeptAt, OpenRun, TrainingAccounted
 from events.types.caches import (
     CachedWeights,
     CacheObserved,
+    FetchTimes,
     ModelWarmth,
     WeightsEvicted,
     WeightsFailed,
@@ -314,6 +315,7 @@ EXAMPLES: Final[tuple[Any, ...]] = (
         transferred=5 << 30,
         seconds=6.2,
         models=("llama",),
+        times=FetchTimes(prepare=0.1, network=6.0, disk=3.4, digest=4.9, publish=0.01),
     ),
     WeightsFailed(
         node="node-1",

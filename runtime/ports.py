@@ -236,7 +236,8 @@ class Catalog(Protocol):
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
     """What an engine is asked to run. `weights` is a local path, or empty; `adapters` are LoRA adapters by name and
-    local path; `options` is `spec.engine.options`."""
+    local path; `options` is `spec.engine.options`. `weights_from`: the number of a descriptor over which it will hear
+    both, as soon as they are there (`runtime.engines.awaiting`); only for an engine that awaits weights."""
 
     model: ModelName
     replica: ReplicaName
@@ -248,6 +249,7 @@ class LaunchRequest:
     gpus: Sequence[str] = ()
     options: Mapping[str, object] = field(default_factory=dict)
     adapters: Sequence[tuple[str, str]] = ()
+    weights_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,12 +295,13 @@ class Sleep:
 @dataclass(frozen=True, slots=True)
 class Abilities:
     """What an engine can do. `busy_path` tells how many requests it runs (empty: it does not say); an engine that does
-    not read its weights starts without them."""
+    not read its weights starts without them. One that awaits its weights can be started before they are there."""
 
     cancels: Cancels
     busy_path: str = ""
     metrics_path: str = ""
     reads_weights: bool = True
+    awaits_weights: bool = False
     sleeps: tuple[Sleep, ...] = ()
     """The levels at which it can sleep as it was launched; none: it cannot."""
 

@@ -13,12 +13,13 @@ import hashlib
 import mmap
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from blake3 import blake3
 
 from coldstart.cache.partial import Partial
+from coldstart.core.cache.busy import Busy, Stage
 from coldstart.core.cache.content import Described, Span
 from coldstart.core.cache.errors import Retryable, SourceUnavailable, Throttled
 from coldstart.core.cache.pace import Connections, Patience
@@ -26,6 +27,7 @@ from coldstart.core.cache.plan import Board, Cursors
 from coldstart.core.cache.policy import FetchPolicy
 from coldstart.ports import Channel, Source
 from events.clock import Clock
+from events.types.caches import FetchTimes
 from events.units import Instant, format_duration
 
 _LOOK = 0.05
@@ -51,10 +53,38 @@ class Told:
     whole: Callable[[Part, str], None]
 
 
+class Watch:
+    """Follows what a fetch is at, in whichever thread."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._busy = Busy(clock.now())
+
+    @contextlib.contextmanager
+    def at(self, stage: Stage) -> Iterator[None]:
+        """While it is at this."""
+        with self._lock:
+            self._busy.began(stage, self._clock.now())
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._busy.ended(stage, self._clock.now())
+
+    def times(self) -> FetchTimes:
+        """Now that all is usable."""
+        with self._lock:
+            return self._busy.times(self._clock.now())
+
+
 class Fetch:
     """Fills partial files from a source. `run` once."""
 
-    def __init__(self, source: Source, parts: tuple[Part, ...], policy: FetchPolicy, clock: Clock) -> None:
+    def __init__(
+        self, source: Source, parts: tuple[Part, ...], policy: FetchPolicy, clock: Clock, watch: Watch | None = None
+    ) -> None:
+        self._watch = Watch(clock) if watch is None else watch
         self._source = source
         self._parts = parts
         self._policy = policy
@@ -117,11 +147,11 @@ class Fetch:
             part, whole = self._parts[span.file], wholes[span.file]
             with self._changed:
                 kept = self._kept.pop(span.index, None)
-            if kept is None:
-                part.partial.read(span, scratch)
-                whole.update(scratch[: span.length])
-            else:
-                whole.update(memoryview(kept)[: span.length])
+            with self._watch.at(Stage.DIGEST):
+                if kept is None:
+                    part.partial.read(span, scratch)
+                whole.update(scratch[: span.length] if kept is None else memoryview(kept)[: span.length])
+            if kept is not None:
                 with self._changed:
                     self._spare.append(kept)
             if self._cursors.ended(span.file):
@@ -176,7 +206,8 @@ class Fetch:
         view = memoryview(buffer)[: span.length]
         began = self._clock.now()
         try:
-            channel.read(span, part.of, view)
+            with self._watch.at(Stage.NETWORK):
+                channel.read(span, part.of, view)
         except Retryable as error:
             self._again(span, error)
             return buffer
@@ -185,7 +216,8 @@ class Fetch:
         if not self._claimed(span, speed):
             return buffer
         try:
-            part.partial.write(span, view)
+            with self._watch.at(Stage.DISK):
+                part.partial.write(span, view)
             view.release()
             return self._written(span, digest, buffer)
         finally:
@@ -272,7 +304,9 @@ def late(source: Source, policy: FetchPolicy) -> SourceUnavailable:
     return SourceUnavailable(source.shown(), f"it was not whole after {format_duration(policy.patience)}")
 
 
-def fetch_stream(source: Source, part: Part, policy: FetchPolicy, verified: Callable[[int], None]) -> str:
+def fetch_stream(
+    source: Source, part: Part, policy: FetchPolicy, verified: Callable[[int], None], watch: Watch
+) -> str:  # fmt: skip
     """From a source that has no ranges: a file in one stream, in order; its SHA-256. A failed try begins anew.
 
     The caller retries: Retryable, VersionMoved and CacheErrors are raised as they come.
@@ -283,15 +317,18 @@ def fetch_stream(source: Source, part: Part, policy: FetchPolicy, verified: Call
     def take(length: int) -> None:
         nonlocal at
         view, span = buffer[:length], Span(at // policy.chunk_bytes, at, length)
-        part.partial.write(span, view)
+        with watch.at(Stage.DISK):
+            part.partial.write(span, view)
         part.partial.record(span, blake3(view).hexdigest())
-        whole.update(view)
+        with watch.at(Stage.DIGEST):
+            whole.update(view)
         at += length
         verified(length)
 
     channel = source.connect()
     try:
-        channel.stream(part.of, buffer, take)
+        with watch.at(Stage.NETWORK):
+            channel.stream(part.of, buffer, take)
     finally:
         channel.close()
     return f"sha256:{whole.hexdigest()}"

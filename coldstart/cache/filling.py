@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from coldstart.cache import publishing
-from coldstart.cache.fetching import Fetch, Part, Told, fetch_stream, late
+from coldstart.cache.fetching import Fetch, Part, Told, Watch, fetch_stream, late
 from coldstart.cache.layout import Layout, delete, key
 from coldstart.cache.making_room import Rooms
 from coldstart.cache.manifests import manifests
@@ -65,6 +65,7 @@ class Filling:
         self._policy = policy
         self._clock = clock
         self._transferred = 0
+        self.watch = Watch(clock)
 
     def run(self, wanted: Wanted, source: Source, progress: Progress) -> Filled:
         """All files, verified. Raises a CacheError; what was verified until then is kept."""
@@ -195,7 +196,7 @@ class Filling:
 
     def _ranged(self, listing: Listing, files: list[Described], kept: dict[str, Kept]) -> None:
         with self._opened(listing, files) as parts:
-            fetch = Fetch(self._source, parts, self._policy, self._clock)
+            fetch = Fetch(self._source, parts, self._policy, self._clock, self.watch)
 
             def whole(part: Part, digest: str) -> None:
                 kept[part.of.name] = _sealed(part, digest)
@@ -229,7 +230,7 @@ class Filling:
             if len(listing.files) == 1:
                 self._progress.begins(file.bytes)
             with self._opened(listing, [file]) as (part,):
-                return _sealed(part, fetch_stream(self._source, part, self._policy, verified))
+                return _sealed(part, fetch_stream(self._source, part, self._policy, verified, self.watch))
 
         return self._patiently(len(spans(file.bytes, self._policy.chunk_bytes)), once)
 

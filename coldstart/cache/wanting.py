@@ -8,6 +8,7 @@ from pathlib import Path
 from coldstart.cache.holding import Use
 from coldstart.core.cache.content import Manifest
 from coldstart.core.cache.wanted import Wanted
+from events.types.caches import FetchTimes
 from events.units import Seconds
 
 __all__ = ("Got", "Progress", "Wanted")  # what is asked and given together
@@ -25,6 +26,8 @@ class Got:
     transferred: int
     note: str
     use: Use
+    times: FetchTimes | None = None
+    """Of a fetch."""
 
 
 class Progress:

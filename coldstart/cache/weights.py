@@ -129,13 +129,14 @@ class WeightCache:
             if shared is not None:
                 return self._got(shared, began, 0)
         try:
-            filled = Filling(self.layout, self._rooms, self._fetching, self._clock).run(wanted, source, progress)
+            filling = Filling(self.layout, self._rooms, self._fetching, self._clock)
+            filled = filling.run(wanted, source, progress)
             with self.changing:
                 manifest = self._manifest(wanted, source, filled, began)
                 publishing.publish(self.layout, manifest, wanted.identity)
                 for folder in filled.folders.values():
                     delete(folder)
-                return self._got(manifest, began, filled.transferred)
+                return replace(self._got(manifest, began, filled.transferred), times=filling.watch.times())
         finally:
             self._rooms.release(wanted.identity)
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from coldstart.core.phases import one_by_one
 from events.types.replicas import Phase, PhaseSpan
 from events.units import Bytes, Instant, Seconds
 
@@ -78,22 +79,22 @@ def least(for_bytes: float | None, quickest: Mapping[Phase, Seconds] | None, ans
     """The least that a whole cold start takes. `quickest`: each phase at its quickest so far; `answer`: the time from
     ready to first byte. None: a part was never measured.
 
-    The engine reads while it loads, so of bytes and load at their quickest the larger counts, not the sum. Of a start
-    by waking, `quickest` has the wake and neither spawn nor load.
+    The bytes come while the engine is spawned, and it reads while it loads: so of bytes and engine at their quickest
+    the larger counts, not the sum. Of a start by waking, `quickest` has the wake and neither spawn nor load.
     """
     if for_bytes is None or quickest is None:
         return None
     engine = {phase: quickest.get(phase, Seconds(0.0)) for phase in ENGINE_PHASES}
-    loaded = max(for_bytes, engine[Phase.LOAD]) + engine[Phase.WAKE]
-    return Seconds(engine[Phase.SPAWN] + loaded + engine[Phase.WARMUP] + answer)
+    loaded = max(for_bytes, engine[Phase.SPAWN] + engine[Phase.LOAD]) + engine[Phase.WAKE]
+    return Seconds(loaded + engine[Phase.WARMUP] + answer)
 
 
 def parts_of(spans: Sequence[PhaseSpan], arrived: Instant, ready: Instant, first_byte: Instant) -> dict[str, Seconds]:
     """What one request waited for, by phase: its wait cut along the start's spans. Phases that it did not see are left
-    out."""
+    out, and so is what went on beside another phase that had begun before."""
     began = min((span.started_at for span in spans), default=ready)
     parts = {str(Phase.HOLD): began - arrived, ANSWER: first_byte - max(ready, arrived)}
-    for span in spans:
+    for span in one_by_one(spans):
         ended = first_byte if span.ended_at is None else span.ended_at
         parts[str(span.phase)] = parts.get(str(span.phase), 0.0) + max(0.0, ended - max(span.started_at, arrived))
     return {part: Seconds(parts[part]) for part in (*map(str, Phase), ANSWER) if parts.get(part, 0.0) > 0}

@@ -10,7 +10,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 
-from coldstart.core.phases import durations
+from coldstart.core.phases import beside_fetch, durations
 from coldstart.core.whereabouts import ToFetch
 from events.types.replicas import Phase, PhaseSpan, ReplicasObserved, ReplicaState, ReplicaStatus, StartWeights
 from events.units import Instant, Seconds
@@ -33,9 +33,10 @@ WAKING_PHASES = (Phase.WAKE, Phase.WARMUP)
 class StartEstimate:
     """What is known of one model's start time."""
 
-    __slots__ = ("_learned", "_samples", "_wakes")
+    __slots__ = ("_beside", "_learned", "_samples", "_wakes")
 
     def __init__(self) -> None:
+        self._beside = False
         self._samples: dict[Phase, deque[float]] = {}
         self._wakes: dict[Phase, deque[float]] = {}
         self._learned: frozenset[tuple[str, float]] = frozenset()
@@ -78,7 +79,14 @@ class StartEstimate:
         engine = sum(quantile(seen, rank) for phase, seen in self._samples.items() if phase is not Phase.FETCH)
         fetched = [seconds for seconds in self._samples[Phase.FETCH] if seconds > 0]
         usual = quantile(fetched, rank) if fetched else 0.0
-        return Seconds(engine + (usual if fetch.least is None else fetch.least))
+        bytes_come = usual if fetch.least is None else fetch.least
+        return Seconds(engine + bytes_come - self.hidden(bytes_come, rank))
+
+    def hidden(self, fetch: float, rank: float = 0.5) -> Seconds:
+        """Seconds of the engine's spawn that pass while a fetch takes `fetch`: none where it begins after it."""
+        if not self._beside or not self._samples:
+            return Seconds(0.0)
+        return Seconds(min(fetch, quantile(self._samples[Phase.SPAWN], rank)))
 
     def wake(self, rank: float = 0.5) -> Seconds | None:
         """Seconds in which a replica that sleeps is ready, at this rank of the wakes that were seen; None: none was."""
@@ -108,6 +116,8 @@ class StartEstimate:
             return
         seen = durations(ended, Instant(0.0))
         learned, phases = (self._wakes, WAKING_PHASES) if woke(ended) else (self._samples, STARTING_PHASES)
+        if any(span.phase is Phase.FETCH for span in ended):
+            self._beside = beside_fetch(ended)
         for phase in phases:
             learned.setdefault(phase, deque(maxlen=STARTS_KEPT)).append(seen.get(phase, Seconds(0.0)))
 
@@ -120,14 +130,16 @@ class StartEstimate:
         if not samples:
             return fetch if Phase.FETCH in running else None
         reached = max((phases.index(phase) for phase in passed if phase in phases), default=-1)
-        left = 0.0
+        left: dict[Phase, float] = {}
         for index, phase in enumerate(phases):
             if phase in running:
                 known = fetch if phase is Phase.FETCH else None
-                left += _rest(samples[phase], passed[phase], rank) if known is None else known
+                left[phase] = _rest(samples[phase], passed[phase], rank) if known is None else known
             elif index > reached:
-                left += quantile(samples[phase], rank)
-        return Seconds(left)
+                left[phase] = quantile(samples[phase], rank)
+        beside = self._beside or beside_fetch(spans)
+        both = min(left.get(Phase.FETCH, 0.0), left.get(Phase.SPAWN, 0.0)) if beside else 0.0
+        return Seconds(sum(left.values()) - both)
 
 
 def woke(spans: Sequence[PhaseSpan]) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from coldstart.core.phases import durations
 from deploy.api.promises import Promises
 from deploy.api.shapes import ObjectiveStatus
 from events.envelope import AnyEnvelope
@@ -24,6 +25,7 @@ from events.types.phases import ColdStartFinished
 from events.types.replicas import ReplicasObserved
 from events.types.requests import COUNTS, RequestWindow
 from events.types.shared import Sketch
+from events.units import Instant
 from runtime.core.sketch import value_of
 
 TTFT_BOUNDS: Final = (
@@ -203,9 +205,7 @@ class Tallies:
         for replica in data.replicas:
             if replica.ready_at is None or tally.ready.get(replica.replica) == replica.ready_at:
                 continue
-            for span in replica.phases:
-                if span.ended_at is not None:
-                    histogram = self.phases.setdefault(span.phase.value, Histogram(START_BOUNDS))
-                    histogram.add(max(0.0, span.ended_at - span.started_at))
+            for phase, seconds in durations(replica.phases, Instant(replica.ready_at)).items():
+                self.phases.setdefault(phase.value, Histogram(START_BOUNDS)).add(seconds)
         tally.ready = ready
         tally.kv_cache_use = {name: use for name, use in tally.kv_cache_use.items() if name in ready}

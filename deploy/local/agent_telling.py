@@ -99,6 +99,7 @@ class Teller:
                 WeightsFetched(
                     node=self._node, source=manifest.source, digest=manifest.digest, bytes=manifest.bytes,
                     transferred=got.transferred, seconds=got.seconds, models=self._view.models_of(wanted),
+                    times=got.times,
                 )
             )  # fmt: skip
         self._end(wanted, None)
@@ -232,7 +233,7 @@ class Teller:
         speeds = self._agent.speeds
         if tier is Tier.REMOTE:
             fetch = estimate.typical((Phase.FETCH,), 0.9)
-            return round(engine + fetch, 3) if fetch else None
+            return round(engine + fetch - estimate.hidden(fetch), 3) if fetch else None
         if tier is Tier.DISK and size is not None and speeds.disk:
             return round(max(engine, size / speeds.disk), 3)
         return round(engine, 3)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coldstart.core.budget import Tier
 from coldstart.core.cache.transfer import Transferred
+from coldstart.core.phases import current
 from deploy.local.backoff import Failure
 from deploy.local.declared import Declared, Reason
 from deploy.local.keeping import Had
@@ -226,6 +227,18 @@ class Replica:
         self._listens = phase in (Phase.LOAD, Phase.WARMUP)
         self._changed(self)
 
+    def beside(self, phase: Phase) -> None:
+        """A phase of the start began beside another."""
+        self.spans = (*self.spans, PhaseSpan(phase=phase, started_at=self._tools.clock.now()))
+        self._changed(self)
+
+    def left(self, phase: Phase) -> None:
+        """That phase ended, and another goes on."""
+        self.spans = _ended(self.spans, self._tools.clock.now(), phase)
+        goes_on = current(self.spans)
+        self.phase = None if goes_on is None else goes_on.phase
+        self._changed(self)
+
     def prepared(self, prepared: Prepared) -> None:
         """Its port and the engine's abilities are known."""
         self._prepared = prepared
@@ -267,13 +280,8 @@ class Replica:
             self._changed(self)
 
     def _close_phase(self, at: Instant | None = None) -> None:
-        """The present phase, if any, ends."""
-        if self.spans and self.spans[-1].ended_at is None:
-            last = self.spans[-1]
-            ended = PhaseSpan(
-                phase=last.phase, started_at=last.started_at, ended_at=self._tools.clock.now() if at is None else at
-            )
-            self.spans = (*self.spans[:-1], ended)
+        """What goes on of the start ends."""
+        self.spans = _ended(self.spans, self._tools.clock.now() if at is None else at)
         self.phase = None
 
     def _move(self, event: ReplicaEvent) -> None:
@@ -350,6 +358,13 @@ class Replica:
             reason=str(verdict.reason or "") if verdict else "", message=verdict.message if verdict else "",
             weights=self._weights, sleep_level=self.rest.way.level if asleep and self.rest.way else 0,
         )  # fmt: skip
+
+
+def _ended(spans: tuple[PhaseSpan, ...], at: Instant, phase: Phase | None = None) -> tuple[PhaseSpan, ...]:
+    """With an end of those that go on, or of that phase."""
+    return tuple(
+        replace(span, ended_at=at) if span.ended_at is None and phase in (None, span.phase) else span for span in spans
+    )
 
 
 def _instant(at: float | None) -> Instant | None:

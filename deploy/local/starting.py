@@ -7,12 +7,13 @@ import os
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from coldstart.cache.wanting import Wanted
 from coldstart.core.cache.errors import CacheError
 from coldstart.core.cache.transfer import Transferred
 from deploy.local.addresses import NoFreePort, Ports, is_conflict
+from deploy.local.ahead import Word, beside
 from deploy.local.cores import Cores
 from deploy.local.declared import Declared, Reason
 from deploy.local.environment import Marks, child_environment
@@ -30,6 +31,7 @@ from events.types.replicas import Phase
 from events.units import Seconds, format_instant
 from runtime.adapters.batching import behind, counted, in_front
 from runtime.core.golden import Said, is_steady, said
+from runtime.engines.awaiting import Paths
 from runtime.ports import Abilities, Call, Engine, Launch, LaunchRequest, Probe
 from runtime.spec import EngineType
 
@@ -101,11 +103,25 @@ class Prepared:
     abilities: Abilities
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An engine that waits for its weights."""
+
+    process: ReplicaProcess
+    prepared: Prepared
+
+
 class Listener(Protocol):
     """Hears how the start gets on (the replica that starts)."""
 
     def entered(self, phase: Phase) -> None:
-        """A phase began, and the one before ended."""
+        """A phase began, and those before ended."""
+
+    def beside(self, phase: Phase) -> None:
+        """A phase began, and the one before goes on."""
+
+    def left(self, phase: Phase) -> None:
+        """A phase ended; another goes on."""
 
     def prepared(self, prepared: Prepared) -> None:
         """The port is chosen and the engine's abilities are known."""
@@ -126,13 +142,19 @@ class Listener(Protocol):
         """An engine is about to run: it must be cleared away whatever happens to this start."""
 
 
-def prepare(tools: Tools, declared: Declared, grant: ReplicaGrant, port: int) -> Prepared:
-    """How a replica is run on a port, and looked at. Raises ValueError for options that are wrong."""
+def prepare(
+    tools: Tools, declared: Declared, grant: ReplicaGrant, port: int, weights_from: int | None = None
+) -> Prepared:
+    """How a replica is run on a port, and looked at. Raises ValueError for options that are wrong.
+
+    `weights_from`: the descriptor over which its engine will hear where its weights are.
+    """
     engine = tools.engine_for(declared.engine)
     wanted = LaunchRequest(
         model=declared.model, replica=ReplicaName(grant.replica), host=tools.settings.host, port=port,
         slots=declared.slots, weights=declared.weights, cpu=grant.resources.cpu, gpus=grant.placement.gpus,
         options=declared.options, adapters=tuple((one.name, one.path) for one in declared.adapters),
+        weights_from=weights_from,
     )  # fmt: skip
     probe, abilities = engine.probe(wanted), engine.abilities(wanted)
     if declared.batching is None:
@@ -152,11 +174,60 @@ class Start:
         self._grant = grant
         self._listener = listener
         self._keep: tuple[int, ...] = ()
+        self._coming = asyncio.Event()
+        self._word: Word | None = None
+        self._spawning_ahead = False
         self._log = log_path(tools.folder.logs, grant.replica)
 
     async def run(self) -> ReplicaProcess:
         """Start it. Raises StartFailed."""
-        await self._fetch()
+        try:
+            waiting = await self._fetched()
+            return await self._started(waiting)
+        finally:
+            if self._word is not None:
+                self._word.close()
+
+    async def _fetched(self) -> Waiting | None:
+        """Have all weights here; the engine that was spawned meanwhile, where that could be."""
+        declared = self._declared
+        if declared.wanted is None and all(one.wanted is None for one in declared.adapters):
+            return None
+        self._listener.entered(Phase.FETCH)
+        return await beside(self._fetch(), self._coming, self._ahead if self._awaits_weights() else None)
+
+    def _awaits_weights(self) -> bool:
+        """Whether its engine can be spawned before they are here. Options that are wrong are told of later."""
+        try:
+            return prepare(self._tools, self._declared, self._grant, 0, weights_from=0).abilities.awaits_weights
+        except (NoFreePort, ValueError):
+            return False
+
+    async def _ahead(self, came: asyncio.Future[Waiting | None]) -> NoReturn:
+        """Spawn the engine while bytes come, as far as it gets without them, unless many others start. StartFailed: it
+        could not be spawned, or ended."""
+        if self._tools.places.full:
+            came.set_result(None)
+            await asyncio.Event().wait()  # until the fetch is over
+        place = await self._tools.places.take()
+        try:
+            self._word = word = Word()
+            prepared = self._prepare_for(word.descriptor)
+            self._listener.beside(Phase.SPAWN)
+            self._spawning_ahead = True
+            self._listener.prepared(prepared)
+            process = await self._spawn(prepared, (word.descriptor,))
+            word.inherited()
+            await self._unless_exit(process, word.ready())
+            self._spawning_ahead = False
+            self._listener.left(Phase.SPAWN)
+        finally:
+            place.give_back()
+        came.set_result(Waiting(process, prepared))
+        raise await self._exited(process, await process.wait_exit())
+
+    async def _started(self, waiting: Waiting | None) -> ReplicaProcess:
+        """The engine, ready, with weights that are here."""
         if self._tools.places.full:
             self._listener.entered(Phase.PLACE)
         place = await self._tools.places.take()
@@ -164,8 +235,9 @@ class Start:
             self._listener.entered(Phase.SPAWN)
             for _ in range(CONFLICTS):
                 try:
-                    return await self._attempt()
+                    return await (self._attempt() if waiting is None else self._handed(waiting))
                 except _PortTaken:
+                    waiting = None
                     self._listener.entered(Phase.SPAWN)
             raise StartFailed(Reason.CANNOT_START, f"its port was taken by others {CONFLICTS} times in a row")
         finally:
@@ -174,9 +246,6 @@ class Start:
     async def _fetch(self) -> None:
         """Have weights and adapters on this node. No place is taken meanwhile: bytes that arrive need no core."""
         declared = self._declared
-        if declared.wanted is None and all(one.wanted is None for one in declared.adapters):
-            return
-        self._listener.entered(Phase.FETCH)
         if declared.wanted is not None:
             had = await self._have(declared.wanted)
             self._listener.has(had)
@@ -191,14 +260,21 @@ class Start:
                 one = replace(one, path=str(had.path))  # noqa: PLW2901 - the same adapter, where it lies now
             adapters.append(one)
         self._declared = replace(declared, adapters=tuple(adapters))
+        if self._spawning_ahead:
+            self._listener.left(Phase.FETCH)
 
     async def _have(self, wanted: Wanted) -> Had:
         try:
-            return await self._tools.keeper.have(wanted, self._listener.fetching)
+            return await self._tools.keeper.have(wanted, self._hear)
         except CacheError as error:
             raise StartFailed(reason_of(error), f"{error}; {error.remedy}" if error.remedy else str(error)) from error
         except OSError as error:
             raise StartFailed(reason_of(error), f"the node's weight cache: {error}") from error
+
+    def _hear(self, seen: Transferred | None) -> None:
+        """They are not here: there is time to spawn the engine."""
+        self._coming.set()
+        self._listener.fetching(seen)
 
     async def _check_weights(self, abilities: Abilities) -> None:
         if not abilities.reads_weights:
@@ -213,12 +289,23 @@ class Start:
 
     async def _attempt(self) -> ReplicaProcess:
         """One try on one port."""
-        prepared = self._prepare()
+        prepared = self._prepare_for()
         await self._check_weights(prepared.abilities)
         self._listener.prepared(prepared)
+        return await self._loaded(await self._spawn(prepared, self._keep), prepared)
+
+    async def _handed(self, waiting: Waiting) -> ReplicaProcess:
+        """The same with an engine that runs already: it is told where its weights are, and given their uses."""
+        prepared, declared = waiting.prepared, self._declared
+        await self._check_weights(prepared.abilities)
+        assert self._word is not None, "it waits for it"
+        self._word.give(Paths(declared.weights, tuple(one.path for one in declared.adapters)), self._keep)
+        return await self._loaded(waiting.process, prepared)
+
+    async def _loaded(self, process: ReplicaProcess, prepared: Prepared) -> ReplicaProcess:
+        """From spawned to the first token."""
         host, port = prepared.wanted.host, prepared.wanted.port
         prober = self._tools.prober
-        process = await self._spawn(prepared)
         await self._unless_exit(process, prober.wait_listening(host, port))
         self._listener.entered(Phase.LOAD)
         health = await self._unless_exit(process, prober.wait_healthy(host, port, prepared.probe.health_path))
@@ -235,16 +322,16 @@ class Start:
         """The one-token request and, beside it, the engine's count of slots: what is wrong with each, or empty."""
         return await asyncio.gather(self._warm_up(prepared), self._compare_slots(prepared, answers))
 
-    def _prepare(self) -> Prepared:
+    def _prepare_for(self, weights_from: int | None = None) -> Prepared:
         try:
-            return prepare(self._tools, self._declared, self._grant, self._tools.ports.choose())
+            return prepare(self._tools, self._declared, self._grant, self._tools.ports.choose(), weights_from)
         except NoFreePort as error:
             raise StartFailed(Reason.CANNOT_START, str(error)) from error
         except ValueError as error:  # pydantic's is one too
             raise StartFailed(Reason.INVALID_SPEC, str(error)) from error
 
-    async def _spawn(self, prepared: Prepared) -> ReplicaProcess:
-        task = asyncio.get_running_loop().create_task(start_process(self._order(prepared)))
+    async def _spawn(self, prepared: Prepared, keep: tuple[int, ...]) -> ReplicaProcess:
+        task = asyncio.get_running_loop().create_task(start_process(self._order(prepared, keep)))
         self._listener.spawning(task)
         try:
             return await asyncio.shield(task)
@@ -254,7 +341,7 @@ class Start:
         except OSError as error:  # no process, no memory, no descriptor for the shim itself
             raise StartFailed(Reason.CANNOT_START, f"the system gave no process: {error}") from error
 
-    def _order(self, prepared: Prepared) -> Order:
+    def _order(self, prepared: Prepared, keep: tuple[int, ...]) -> Order:
         tools, grant, wanted = self._tools, self._grant, prepared.wanted
         cards = tuple(grant.placement.gpus)
         marks = Marks(
@@ -273,7 +360,7 @@ class Start:
             niceness=tools.settings.niceness,
             cores=tools.cores.of(grant.replica),
             door=self._door(),
-            keep=self._keep,
+            keep=keep,
         )
 
     def _door(self) -> Door | None:

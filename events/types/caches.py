@@ -83,6 +83,19 @@ class WeightsFetchStarted:
     models: tuple[str, ...] = ()
 
 
+@value
+class FetchTimes:
+    """Seconds of a fetch. `prepare`: asking the source what there is, and making room, until the first byte was asked
+    for; `network`, `disk` and `digest`: in which bytes were read, written and digested, at the same time for the most
+    part, so that together they are more than the fetch took; `publish`: after the last of those until usable."""
+
+    prepare: Amount
+    network: Amount
+    disk: Amount
+    digest: Amount
+    publish: Amount
+
+
 @event("relume.weights.fetched", Topic.PHASES)
 class WeightsFetched:
     """They are there and verified. `transferred`: bytes that the source gave: less than all where a fetch went on."""
@@ -94,6 +107,7 @@ class WeightsFetched:
     transferred: Count
     seconds: Amount
     models: tuple[str, ...] = ()
+    times: FetchTimes | None = None
 
 
 @event("relume.weights.failed", Topic.PHASES)

@@ -42,7 +42,8 @@ class Phase(StrEnum):
     FETCH = "fetch"
     """Weights come to the node."""
     SPAWN = "spawn"
-    """Start command issued to the engine's process running and listening."""
+    """Start command issued to the engine's process running and listening. An engine that can wait for its weights is
+    spawned while they come: then a first span of this phase lies within `FETCH`, and a second one after it."""
     LOAD = "load"
     """The engine loads the weights: listening to healthy."""
     WAKE = "wake"
@@ -53,7 +54,8 @@ class Phase(StrEnum):
 
 @value
 class PhaseSpan:
-    """When a phase began and ended (None: it goes on)."""
+    """When a phase began and ended (None: it goes on). Spans may overlap, and stand in the order in which they
+    began."""
 
     phase: Phase
     started_at: At

@@ -32,5 +32,6 @@ def in_front(engine: Launch, wanted: LaunchRequest, port: int, batching: Batchin
 
 
 def counted(abilities: Abilities) -> Abilities:
-    """The front counts requests; the engine would count batches."""
-    return replace(abilities, busy_path=STATUS_PATH)
+    """The front counts requests; the engine would count batches. The front passes no descriptor on to the engine, which
+    so cannot await its weights."""
+    return replace(abilities, busy_path=STATUS_PATH, awaits_weights=False)

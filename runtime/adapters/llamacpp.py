@@ -69,7 +69,7 @@ class LlamaCpp:
     def launch(self, wanted: LaunchRequest) -> Launch:
         """The command; ValueError when an option is wrong or the model names no weights."""
         options = LlamaCppOptions.model_validate(dict(wanted.options))
-        if not wanted.weights:
+        if not wanted.weights and wanted.weights_from is None:
             raise ValueError("spec.weights.uri: the llamacpp engine needs weights; name a GGUF file")
         if wanted.slots > _MAX_SLOTS:
             raise ValueError(
@@ -79,7 +79,8 @@ class LlamaCpp:
         launch = program(
             "runtime.engines.llamacpp_server",
             {
-                "weights": wanted.weights,
+                "weights": wanted.weights if wanted.weights_from is None else None,
+                "weights-from": wanted.weights_from,
                 "host": wanted.host,
                 "port": wanted.port,
                 "alias": wanted.model,
@@ -97,7 +98,8 @@ class LlamaCpp:
                 "lora-on-request": not options.apply_adapters,
             },
         )
-        adapters = [word for _, path in wanted.adapters for word in ("--lora", path)]
+        here = wanted.adapters if wanted.weights_from is None else ()
+        adapters = [word for _, path in here for word in ("--lora", path)]
         return Launch((*launch.argv, *adapters), launch.env)
 
     def probe(self, wanted: LaunchRequest) -> Probe:
@@ -119,7 +121,9 @@ class LlamaCpp:
         """A closed connection stops a streamed request only; a non-streamed one runs to its end. Without a GPU it
         sleeps as it is; with one it would keep the card's memory, so it does not."""
         sleeps = () if wanted.gpus else (Sleep(level=1),)
-        return Abilities(cancels=Cancels.STREAMS, busy_path="/slots", metrics_path="/metrics", sleeps=sleeps)
+        return Abilities(
+            cancels=Cancels.STREAMS, busy_path="/slots", metrics_path="/metrics", awaits_weights=True, sleeps=sleeps
+        )
 
     def check_slots(self, health: Mapping[str, object], slots: int) -> str:
         """Compares with the length of ``/slots``, or ``total_slots`` of ``/props``."""

@@ -128,6 +128,7 @@ class Simulated:
             "wake-duration": _millis(options.wake_time),
             "wakes-wrong": options.wakes_wrong,
             "strict-model": options.strict_model,
+            "weights-from": wanted.weights_from,
         }
         launch = program("runtime.engines.simulated_server", flags | _faults(options))
         names = ["--served-model-name", wanted.model, *(name for name, _ in wanted.adapters)] if wanted.adapters else []
@@ -145,7 +146,7 @@ class Simulated:
         options = SimulatedOptions.model_validate(dict(wanted.options))
         return Abilities(
             cancels=options.cancels, busy_path="/running", metrics_path="/metrics", reads_weights=False,
-            sleeps=VLLM_SLEEPS,
+            awaits_weights=True, sleeps=VLLM_SLEEPS,
         )  # fmt: skip
 
     def check_slots(self, health: Mapping[str, object], slots: int) -> str:

@@ -1,6 +1,7 @@
 """``python -m runtime.engines.llamacpp_server``: one llama.cpp server, until SIGTERM.
 
-It listens at once and answers 503 on ``/health`` while it loads. SIGTERM keeps its default effect and ends the process
+It listens at once and answers 503 on ``/health`` while it loads; with ``--weights-from`` it first waits to hear where
+its weights are (`runtime.engines.awaiting`). SIGTERM keeps its default effect and ends the process
 at once, also in the middle of a load: whoever stops a replica drains it first. (Closing the server with a stream in
 flight would hang, so nothing here tries to.) Exit codes: 1 the weights could not be loaded, 2 wrong use, 3 the engine
 is not installed.
@@ -14,6 +15,8 @@ import struct
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from runtime.engines.awaiting import NoWeights, wait
 
 _MAGIC = b"GGUF"
 _VERSIONS = range(2, 5)  # 2 and 3 are in use; 1 is no longer read by llama.cpp
@@ -59,7 +62,9 @@ def check_gguf(path: Path) -> None:
 def parser() -> argparse.ArgumentParser:
     """The program's flags."""
     flags = argparse.ArgumentParser(prog="relume-llamacpp", description="One llama.cpp server for relume.")
-    flags.add_argument("--weights", required=True, help="a GGUF file, or a folder with one")
+    weights = flags.add_mutually_exclusive_group(required=True)
+    weights.add_argument("--weights", help="a GGUF file, or a folder with one")
+    weights.add_argument("--weights-from", type=int, metavar="DESCRIPTOR", help="a socket that will say where they are")
     flags.add_argument("--host", default="127.0.0.1")
     flags.add_argument("--port", type=int, required=True)
     flags.add_argument("--alias", required=True, help="the model's name in answers")
@@ -79,6 +84,14 @@ def parser() -> argparse.ArgumentParser:
     )
     flags.add_argument("--lora-on-request", action="store_true", help="apply adapters where a request asks for them")
     return flags
+
+
+def await_weights(args: argparse.Namespace) -> None:
+    """Import llama.cpp, which takes most of the time until it listens, and wait for the paths of its weights."""
+    import xllamacpp  # noqa: F401, PLC0415 - as in `serve`
+
+    paths = wait(args.weights_from)
+    args.weights, args.lora = paths.weights, list(paths.adapters)
 
 
 def serve(args: argparse.Namespace, weights: Path) -> None:
@@ -130,10 +143,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run until killed; the last line on standard error says why it could not."""
     args = parser().parse_args(argv)
     try:
+        if args.weights_from is not None:
+            await_weights(args)
         weights = find_weights(args.weights)
         check_gguf(weights)
         serve(args, weights)
-    except BadWeights as error:
+    except (BadWeights, NoWeights) as error:
         return _fail(1, str(error))
     except ImportError as error:
         return _fail(3, f"llama.cpp is not installed ({error}); install it with: pip install 'relume[llamacpp]'")

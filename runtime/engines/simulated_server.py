@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import uvloop
 
 from events.clock import SystemClock
+from runtime.engines.awaiting import NoWeights, wait
 from runtime.engines.simulated.server import SimulatedServer, StartFailed
 from runtime.engines.simulated.settings import Settings, parse
 
@@ -44,11 +45,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Serve until told to stop; the exit code."""
     settings = parse(argv)
     try:
+        if settings.weights_from is not None:
+            wait(settings.weights_from)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(settings))
     except StartFailed as error:
         _say(str(error))
         return settings.faults.exit_code
+    except NoWeights as error:
+        _say(str(error))
+        return 1
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         _say(f"cannot listen at {settings.host}:{settings.port}: {reason}")

@@ -35,15 +35,15 @@ def test_what_bytes_take_at_least(size: Bytes, tier: Tier, speeds: Bandwidths, s
 
 
 WHOLE = [
-    ("bytes hide behind the load", 0.8, 0.5 + 1.0 + 0.1 + 0.2),
-    ("the load hides behind the bytes", 4.0, 0.5 + 4.0 + 0.1 + 0.2),
+    ("bytes hide behind the engine", 0.8, 0.5 + 1.0 + 0.1 + 0.2),
+    ("the engine hides behind the bytes", 4.0, 4.0 + 0.1 + 0.2),
     ("bytes unknown", None, None),
 ]
 
 
 @pytest.mark.parametrize(("for_bytes", "seconds"), [row[1:] for row in WHOLE], ids=[row[0] for row in WHOLE])
 def test_a_whole_start_at_least(for_bytes: float | None, seconds: float | None) -> None:
-    """Of bytes and load the larger counts, since they overlap; spawn, warm-up and answer come on top."""
+    """Of bytes and engine the larger counts, since they overlap; warm-up and answer come on top."""
     told = least(for_bytes, QUICKEST, Seconds(0.2))
     assert told == (seconds if seconds is None else pytest.approx(seconds))
 
@@ -69,7 +69,11 @@ CUTS = [
     ("in the middle of the fetch", 12.0, {"fetch": 2.0, "spawn": 1.0, "load": 2.0, "warmup": 0.5, "answer": 0.5}),
     ("in the middle of the load", 16.0, {"load": 1.0, "warmup": 0.5, "answer": 0.5}),
     ("when it was ready", 17.5, {"answer": 0.5}),
-]  # fmt: skip
+]
+BESIDE = (
+    SPANS[0], PhaseSpan(phase=P.SPAWN, started_at=11.5, ended_at=12.5),
+    PhaseSpan(phase=P.SPAWN, started_at=14.0, ended_at=15.0), *SPANS[2:],
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("arrived", "parts"), [row[1:] for row in CUTS], ids=[row[0] for row in CUTS])
@@ -78,12 +82,18 @@ def test_what_one_request_waited_for(arrived: float, parts: dict[str, float]) ->
     assert parts_of(SPANS, Instant(arrived), Instant(17.5), Instant(18.0)) == parts
 
 
-@given(st.floats(0, 30), st.floats(0, 5), st.floats(0, 5))
-def test_parts_add_up(arrived: float, until_ready: float, until_byte: float) -> None:
+@pytest.mark.parametrize(("arrived", "parts"), [row[1:] for row in CUTS], ids=[row[0] for row in CUTS])
+def test_a_spawn_beside_the_fetch_costs_nothing(arrived: float, parts: dict[str, float]) -> None:
+    """What went on beside the fetch nobody waited for."""
+    assert parts_of(BESIDE, Instant(arrived), Instant(17.5), Instant(18.0)) == parts
+
+
+@given(st.floats(0, 30), st.floats(0, 5), st.floats(0, 5), st.sampled_from([SPANS, BESIDE]))
+def test_parts_add_up(arrived: float, until_ready: float, until_byte: float, spans: tuple[PhaseSpan, ...]) -> None:
     """Whenever it arrives, the parts add up to its wait."""
     ready = Instant(max(17.5, arrived) + until_ready)
     byte = Instant(ready + until_byte)
-    spans = (*SPANS[:-1], PhaseSpan(phase=P.WARMUP, started_at=17.0, ended_at=ready))
+    spans = (*spans[:-1], PhaseSpan(phase=P.WARMUP, started_at=17.0, ended_at=ready))
     parts = parts_of(spans, Instant(arrived), ready, byte)
     assert sum(parts.values()) == pytest.approx(byte - arrived, abs=1e-6)
 

@@ -6,8 +6,9 @@ import pytest
 
 from coldstart.core.budget import ENGINE_PHASES
 from coldstart.core.estimate import OVERRUN, STARTS_KEPT, DrainRate, StartEstimate, quantile
+from coldstart.core.whereabouts import ToFetch
 from events.types.replicas import Phase, PhaseSpan, ReplicasObserved, ReplicaState, StartWeights
-from events.units import Instant
+from events.units import Instant, Seconds
 from tests.support.slots import START, observed, replica, spans
 
 
@@ -193,3 +194,41 @@ def test_a_first_wake_is_unknown() -> None:
     estimate = learned((1.0, 6.0, 1.0))
     assert estimate.wake() is None
     assert estimate.eta(START, running(Phase.WAKE, 0.0)) is None
+
+
+def beside(fetch: float, spawn: float, load: float) -> tuple[PhaseSpan, ...]:
+    """A start that ended at START, whose engine was spawned while it fetched."""
+    at = START - load - fetch
+    return (
+        PhaseSpan(phase=Phase.FETCH, started_at=at, ended_at=at + fetch),
+        PhaseSpan(phase=Phase.SPAWN, started_at=at, ended_at=at + spawn),
+        PhaseSpan(phase=Phase.LOAD, started_at=at + fetch, ended_at=START),
+    )
+
+
+def test_a_spawn_beside_the_fetch_is_not_waited_for() -> None:
+    """Of fetch and spawn the longer counts; where nothing has to be fetched the spawn counts in full."""
+    estimate = StartEstimate()
+    estimate.fold(observed(replica(phases=beside(10.0, 2.0, 3.0))))
+    assert estimate.whole(ToFetch(Seconds(6.0))) == 6.0 + 3.0
+    assert estimate.whole(ToFetch(Seconds(1.0))) == 2.0 + 3.0
+    assert estimate.whole(ToFetch(Seconds(0.0))) == 2.0 + 3.0
+    assert estimate.hidden(10.0) == 2.0
+    assert estimate.eta(START) == 10.0 + 3.0
+    going_on = (*FETCHING, PhaseSpan(phase=Phase.SPAWN, started_at=START))
+    assert estimate.eta(START, going_on, on_its_way(400, START)) == 6.0 + 3.0
+    waits = (*FETCHING, PhaseSpan(phase=Phase.SPAWN, started_at=START, ended_at=START + 2.0))
+    assert estimate.eta(Instant(START + 5.0), waits, on_its_way(400, START)) == 1.0 + 3.0
+
+
+def test_whether_it_was_beside_is_learned_anew() -> None:
+    """With another engine the spawn follows the fetch, and both count."""
+    estimate = StartEstimate()
+    estimate.fold(observed(replica(phases=beside(10.0, 2.0, 3.0))))
+    at = START + 100.0
+    spans_ = (
+        PhaseSpan(phase=Phase.FETCH, started_at=at, ended_at=at + 10.0),
+        PhaseSpan(phase=Phase.SPAWN, started_at=at + 10.0, ended_at=at + 12.0),
+    )
+    estimate.fold(observed(replica(life=2, phases=spans_)))
+    assert estimate.hidden(10.0) == 0.0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from coldstart.core.phases import current, duration, durations
+import pytest
+
+from coldstart.core.phases import beside_fetch, current, duration, durations, one_by_one
 from events.types.replicas import Phase, PhaseSpan
 from events.units import Instant
 
@@ -32,3 +34,41 @@ def test_the_current_phase_is_the_open_one() -> None:
     """None when the start is over or has not begun."""
     assert current([SPAWN, LOAD, WARMUP]) is WARMUP
     assert current([SPAWN, LOAD]) is None
+
+
+FETCH = span(Phase.FETCH, 100, 105)
+OVERLAPS = [
+    ("none", [span(Phase.FETCH, 100, 102), SPAWN, LOAD], [2.0, 1.0, 7.0]),
+    ("a spawn within the fetch", [FETCH, span(Phase.SPAWN, 101, 104), span(Phase.LOAD, 105, 106)], [5.0, 0.0, 1.0]),
+    ("a spawn that outlasts it", [FETCH, span(Phase.SPAWN, 101, 107), span(Phase.LOAD, 107, 108)], [5.0, 2.0, 1.0]),
+    ("nothing", [], []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spans", "seconds"), [row[1:] for row in OVERLAPS], ids=[row[0] for row in OVERLAPS])
+def test_one_by_one_they_add_up_to_the_start(spans: list[PhaseSpan], seconds: list[float]) -> None:
+    """Time in which two go on is the first one's; no span is turned around."""
+    cut = one_by_one(spans)
+    assert [duration(one, NOW) for one in cut] == seconds
+    assert all(one.ended_at is not None and one.started_at <= one.ended_at for one in cut)
+
+
+def test_what_goes_on_leaves_nothing_to_what_began_after_it() -> None:
+    """While the fetch goes on, the spawn beside it is no wait of its own; and the fetch is the current phase."""
+    going_on = [span(Phase.FETCH, 100), span(Phase.SPAWN, 101)]
+    assert one_by_one(going_on) == (going_on[0],)
+    assert current(going_on) is going_on[0]
+
+
+@pytest.mark.parametrize(
+    ("spans", "beside"),
+    [
+        ([FETCH, span(Phase.SPAWN, 105, 106)], False),
+        ([FETCH, span(Phase.SPAWN, 101, 102), span(Phase.SPAWN, 105, 106)], True),
+        ([span(Phase.FETCH, 100), span(Phase.SPAWN, 101)], True),
+        ([SPAWN, LOAD], False),
+    ],
+)
+def test_whether_a_spawn_was_beside_the_fetch(spans: list[PhaseSpan], beside: bool) -> None:
+    """It began before the fetch had ended."""
+    assert beside_fetch(spans) is beside

@@ -97,6 +97,8 @@ class Settings:
     timing: Timing
     limits: Limits
     faults: Faults
+    weights_from: int | None = None
+    """A descriptor over which it hears that its weights are there; before that it does nothing."""
 
 
 def duration(text: str) -> float:
@@ -174,6 +176,7 @@ def _own_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--crash-after", type=int, default=None, help="requests answered; the next one ends the process")
     group.add_argument("--fail-start", choices=[way.value for way in FailStart], default=FailStart.NO.value)
     group.add_argument("--fail-start-while", default="", help="the start fails only as long as this file exists")
+    group.add_argument("--weights-from", type=int, metavar="DESCRIPTOR", help="a socket that tells of weights")
     group.add_argument("--exit-code", type=int, default=1, help="of crashes and failed starts")
 
 
@@ -220,4 +223,5 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
             exit_code=args.exit_code,
             wakes_wrong=args.wakes_wrong,
         ),
+        weights_from=args.weights_from,
     )
