@@ -11,11 +11,13 @@ from collections.abc import Coroutine, Sequence
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from deploy.api.board import Board, metadata_of
+from deploy.api.board import metadata_of
+from deploy.api.changing import Boards
 from deploy.api.declaring import Declarations, refused
-from deploy.api.pool_board import PoolBoard, pool_metadata
+from deploy.api.pool_board import pool_metadata
 from deploy.api.problem import ProblemError, unknown
 from deploy.api.shapes import ApplyResult, Metadata
+from deploy.api.training_board import training_metadata
 from deploy.spec.kinds import Document
 from deploy.spec.load import load_bytes
 from events.types.models import Override
@@ -33,13 +35,19 @@ class Objects(Protocol):
     async def delete_pool(self, name: str) -> bool:
         """Delete a pool's object; False: there is none."""
 
+    async def delete_training(self, name: str) -> bool:
+        """Delete a training job's object; False: there is none."""
+
+    async def hold_training(self, name: str, *, paused: bool | None = None, cancelled: bool | None = None) -> None:
+        """Write into a training job's object whether it is held back; None: as it is. Without an object: nothing."""
+
     async def scale(self, name: str, wanted: Override | None) -> Override | None:
         """Write a person's number into a model's object, or take it away; the override that the number makes. Without
         an object: what was given."""
 
 
 class Declarer(Protocol):
-    """What declares models and pools for the admin API: `Declarations`, or `ObjectsFirst`."""
+    """What declares for the admin API: `Declarations`, or `ObjectsFirst`."""
 
     async def apply_text(self, raw: bytes, *, dry_run: bool = False) -> ApplyResult:
         """See `Declarations.apply_text`."""
@@ -50,18 +58,31 @@ class Declarer(Protocol):
     async def delete_pool(self, name: str) -> Metadata:
         """See `Declarations.delete_pool`."""
 
+    async def delete_training(self, name: str, *, purge: bool = False) -> Metadata:
+        """See `Declarations.delete_training`."""
+
     async def scale(self, name: str, wanted: Override | None) -> None:
         """See `Declarations.scale`."""
+
+    async def pause(self, name: str, *, paused: bool) -> None:
+        """See `Declarations.pause`."""
+
+    async def resume(self, name: str, forgiven: int) -> None:
+        """See `Declarations.resume`."""
+
+    async def cancel(self, name: str) -> None:
+        """See `Declarations.cancel`."""
 
 
 class ObjectsFirst:
     """See above."""
 
-    def __init__(self, declarations: Declarations, objects: Objects, board: Board, pools: PoolBoard) -> None:
+    def __init__(self, declarations: Declarations, objects: Objects, boards: Boards) -> None:
         self._declarations = declarations
         self._objects = objects
-        self._board = board
-        self._pools = pools
+        self._board = boards.models
+        self._pools = boards.pools
+        self._training = boards.training
 
     async def apply_text(self, raw: bytes, *, dry_run: bool = False) -> ApplyResult:
         """See `Declarer`. Whatever is wrong with any document is told before the first object is written."""
@@ -93,6 +114,34 @@ class ObjectsFirst:
         there = await self._objects.delete_pool(name)
         before = None if declared is None else pool_metadata(declared)
         return await _withdrawn(self._declarations.delete_pool(name), name, before, there=there)
+
+    async def delete_training(self, name: str, *, purge: bool = False) -> Metadata:
+        """See `Declarer`. As with models."""
+        entry = self._training.entry(name)
+        declared = None if entry is None else entry.declared
+        there = await self._objects.delete_training(name)
+        before = None if declared is None else training_metadata(declared)
+        return await _withdrawn(self._declarations.delete_training(name, purge=purge), name, before, there=there)
+
+    async def pause(self, name: str, *, paused: bool) -> None:
+        """See `Declarer`. What cannot be paused is left as it is."""
+        if self._lives(name):
+            await self._objects.hold_training(name, paused=paused)
+        await self._declarations.pause(name, paused=paused)
+
+    async def resume(self, name: str, forgiven: int) -> None:
+        """See `Declarer`."""
+        await self._objects.hold_training(name, paused=False, cancelled=False)
+        await self._declarations.resume(name, forgiven)
+
+    async def cancel(self, name: str) -> None:
+        """See `Declarer`."""
+        await self._objects.hold_training(name, cancelled=True)
+        await self._declarations.cancel(name)
+
+    def _lives(self, name: str) -> bool:
+        entry = self._training.entry(name)
+        return entry is not None and entry.declared is not None and not entry.declared.cancelled
 
     async def scale(self, name: str, wanted: Override | None) -> None:
         """See `Declarer`."""

@@ -169,7 +169,7 @@ class AdminServer:
             Weights(self._caches, parts.weights, self.board),
             ColdStarts(parts.log, self.board),
             Logs(parts.logs, parts.training_logs, self._boards, self._streams),
-            Training(self.training, self.declarations, parts.clock),
+            Training(self.training, self._declarer(), parts.clock),
             Reclaims(self.training, parts.log, parts.clock),
             Pools((self.pools, self.training), self._declarer(), parts.clock),
             Cards((self.board, self.pools), parts.log, self._writer, parts.clock),
@@ -184,9 +184,7 @@ class AdminServer:
 
     def _declarer(self) -> Declarer:
         objects = self._parts.objects
-        return (
-            self.declarations if objects is None else ObjectsFirst(self.declarations, objects, self.board, self.pools)
-        )
+        return self.declarations if objects is None else ObjectsFirst(self.declarations, objects, self._boards)
 
     def missing(self) -> Sequence[str]:
         """See `deploy.api.ports.Readiness`."""

@@ -9,7 +9,7 @@ from typing import Final
 from aiohttp import web
 
 from deploy.api import queries
-from deploy.api.declaring import Declarations
+from deploy.api.fronting import Declarer
 from deploy.api.past_reclaims import Page, find, read_page
 from deploy.api.problem import unknown
 from deploy.api.reclaim_status import explain, reclaim_item
@@ -34,7 +34,7 @@ LIMIT: Final = 200
 class Training:
     """Training jobs: list, read, delete, pause, resume, cancel. They are applied as models are."""
 
-    def __init__(self, board: TrainingBoard, declarations: Declarations, clock: Clock) -> None:
+    def __init__(self, board: TrainingBoard, declarations: Declarer, clock: Clock) -> None:
         self._board = board
         self._declarations = declarations
         self._clock = clock

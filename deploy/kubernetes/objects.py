@@ -1,7 +1,5 @@
 """Objects written for the admin API: server-side apply by our one field manager, never over another's fields.
 
-Models and pools are objects; training jobs that are declared through the admin API are not.
-
 What others own (kubectl, GitOps) stays theirs: a document that says otherwise is refused with the API server's words.
 """
 
@@ -20,14 +18,16 @@ from deploy.kubernetes.api import ApiError, ApiUnavailable, KubeApi
 from deploy.kubernetes.declaring import BY, UNTIL, document
 from deploy.kubernetes.gpu_pools import document as pool_document
 from deploy.kubernetes.not_here import check_here
-from deploy.kubernetes.resources import GPU_POOLS, MODELS, Json, Resource
+from deploy.kubernetes.resources import GPU_POOLS, MODELS, TRAINING_JOBS, Json, Resource
 from deploy.kubernetes.shapes import ANNOTATION_OBJECT
 from deploy.kubernetes.times import read_time
+from deploy.kubernetes.training.objects import CANCELLED, PAUSED, of_training_job
 from deploy.spec.check import check_as
 from deploy.spec.kinds import Document
 from deploy.spec.model import Model
 from deploy.spec.pool import GpuPool
 from deploy.spec.problem import SpecRefused
+from deploy.spec.training import TrainingJob
 from events.types.models import Override
 from events.units import format_instant
 
@@ -44,7 +44,7 @@ class ObjectWriter:
         self._namespace = namespace
 
     async def write(self, documents: Sequence[Document], *, dry_run: bool) -> Sequence[Document]:
-        """See the port. Kinds other than Model are given back as they are."""
+        """See the port."""
         for one in documents:
             if isinstance(one, Model):
                 _check_here(one)
@@ -55,9 +55,10 @@ class ObjectWriter:
             return check_as(Model, document(await self._write(MODELS, one, dry_run=dry_run)))
         if isinstance(one, GpuPool):
             return check_as(GpuPool, pool_document(await self._write(GPU_POOLS, one, dry_run=dry_run)))
-        return one
+        found = await self._write(TRAINING_JOBS, one, dry_run=dry_run)
+        return check_as(TrainingJob, of_training_job(found).document)
 
-    async def _write(self, resource: Resource, document: Model | GpuPool, *, dry_run: bool) -> Json:
+    async def _write(self, resource: Resource, document: Document, *, dry_run: bool) -> Json:
         name = document.metadata.name
         body: dict[str, Any] = document.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)
         body.setdefault("spec", {})
@@ -76,6 +77,22 @@ class ObjectWriter:
     async def delete_pool(self, name: str) -> bool:
         """See the port."""
         return await self._delete(GPU_POOLS, name)
+
+    async def delete_training(self, name: str) -> bool:
+        """See the port."""
+        return await self._delete(TRAINING_JOBS, name)
+
+    async def hold_training(self, name: str, *, paused: bool | None = None, cancelled: bool | None = None) -> None:
+        """See the port: two annotations, which people may write too."""
+        said = {PAUSED: paused, CANCELLED: cancelled}
+        texts = {key: str(value).lower() for key, value in said.items() if value is not None}
+        try:
+            await self._api().merge(TRAINING_JOBS.path(self._namespace, name), {"metadata": {"annotations": texts}})
+        except ApiError as error:
+            if error.status != HTTPStatus.NOT_FOUND:  # declared by other ways than an object
+                raise _told(error, _about(TRAINING_JOBS, name)) from error
+        except ApiUnavailable as error:
+            raise _told(error, _about(TRAINING_JOBS, name)) from error
 
     async def _delete(self, resource: Resource, name: str) -> bool:
         try:
@@ -126,7 +143,8 @@ def _check_here(model: Model) -> None:
 
 def _about(resource: Resource, name: str) -> str:
     """What people call it."""
-    return f"{'pool' if resource == GPU_POOLS else 'model'} {name}"
+    words = {GPU_POOLS: "pool", TRAINING_JOBS: "training job"}
+    return f"{words.get(resource, 'model')} {name}"
 
 
 def _told(error: ApiError | ApiUnavailable, about: str) -> ProblemError:

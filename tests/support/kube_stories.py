@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-from deploy.kubernetes.resources import DEPLOYMENTS, GPU_POOLS, STATEFUL_SETS, Resource
+from deploy.kubernetes.resources import DEPLOYMENTS, GPU_POOLS, STATEFUL_SETS, TRAINING_JOBS, Resource
 from tests.support.kube_world import World, parsed, pod_model
 from tests.support.running import simulated
 
@@ -91,6 +91,7 @@ async def through_admin_port(here: World) -> None:
         assert answer.status == 200, await answer.text()
     async with here.session.delete(f"{admin}/models/own") as answer:
         assert answer.status == 200, await answer.text()
+    await _train(here, admin)
     pool = b"{apiVersion: relume.dev/v1alpha1, kind: GpuPool, metadata: {name: default}}"
     async with here.session.post(f"{admin}/apply", data=pool, headers=headers) as answer:
         assert answer.status == 200, await answer.text()
@@ -102,6 +103,27 @@ async def through_admin_port(here: World) -> None:
     await here.until("the pool's object says that it is in force", told)
     async with here.session.delete(f"{admin}/pools/default") as answer:
         assert answer.status == 200, await answer.text()
+
+
+async def _train(here: World, admin: str) -> None:
+    """`relume train submit`, pause, cancel, resume and delete: what stands in the object of the job."""
+    text = (
+        "{apiVersion: relume.dev/v1alpha1, kind: TrainingJob, metadata: {name: told}, spec: {command: [sleep, '60'], "
+        "resources: {gpus: 9}, pod: {image: 'relume.test/relume:1'}}}"
+    )
+    kind = {"Content-Type": "application/yaml"}
+    async with here.session.post(f"{admin}/apply", data=text.encode(), headers=kind) as answer:
+        assert answer.status == 200, await answer.text()
+    path, held = TRAINING_JOBS.path(here.namespace, "told"), []
+    for verb, part in (("PUT", "/pause"), ("PUT", "/cancel"), ("DELETE", "/pause")):
+        async with here.session.request(verb, f"{admin}/training/told{part}") as answer:
+            assert answer.status == 200, await answer.text()
+        found = (await here.api.get(path))["metadata"]["annotations"]
+        held.append((found.get("relume.dev/paused"), found.get("relume.dev/cancelled")))
+    assert held == [("true", None), ("true", "true"), ("false", "false")]
+    async with here.session.delete(f"{admin}/training/told") as answer:
+        assert answer.status == 200, await answer.text()
+    assert not (await here.api.get(TRAINING_JOBS.path(here.namespace)))["items"]
 
 
 async def burst(here: World, model: str = "echo") -> int:

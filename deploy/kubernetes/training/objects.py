@@ -24,6 +24,13 @@ ANNOTATION_TARGET: Final = "relume.dev/training-target"
 """In a declaration: ``apiVersion/kind/name`` of the enrolled object that runs it. Ours, as `ANNOTATION_OBJECT` is."""
 
 
+PAUSED: Final = "relume.dev/paused"
+"""On a TrainingJob object: ``true`` has it save and give its GPUs back, ``false`` lets it go on; without it nothing is
+said. `relume train pause` and people write it."""
+CANCELLED: Final = "relume.dev/cancelled"
+"""Likewise: ``true`` ends it, ``false`` lets it run again."""
+
+
 class Declares(Protocol):
     """Writes declarations (`deploy.api.declaring`). All raise ProblemError."""
 
@@ -36,13 +43,21 @@ class Declares(Protocol):
     async def pause(self, name: str, *, paused: bool) -> None:
         """Let it give its GPUs back, or resume it."""
 
+    async def cancel(self, name: str) -> None:
+        """End it; it stays listed."""
+
+    async def resume(self, name: str, forgiven: int) -> None:
+        """Let it run again."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What an object says: a document, and whether another hand holds it back. `paused` None: it does not say."""
+    """What an object says: a document, and whether another hand holds it back, or has ended it. None: it does not
+    say."""
 
     document: dict[str, Any]
     paused: bool | None = None
+    cancelled: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,24 +127,40 @@ class JobObjects(DeclaredObjects[TrainingDeclared]):
         job = check_as(TrainingJob, wanted.document)
         await self._end_former(name, found)
         await self._declaring.apply([job])
-        await self._pause(name, wanted.paused)
+        await self._hold(name, wanted)
 
     async def _delete(self, name: str) -> object:
         return await self._declaring.delete_training(name)
 
-    async def _pause(self, name: str, paused: bool | None) -> None:
+    async def _hold(self, name: str, wanted: Wanted) -> None:
+        """Pause it, cancel it, or let it go on, where the object says something else than what stands."""
         declared = self._declared.get(name)
-        if paused is not None and (declared.paused if declared is not None else False) != paused:
-            await self._declaring.pause(name, paused=paused)
+        lives = declared is not None and not declared.deleted
+        paused = lives and declared is not None and declared.paused
+        cancelled = lives and declared is not None and declared.cancelled
+        if wanted.cancelled is not None and wanted.cancelled != cancelled:
+            await (self._declaring.cancel(name) if wanted.cancelled else self._declaring.resume(name, 0))
+            cancelled, paused = wanted.cancelled, paused and wanted.cancelled
+        if wanted.paused is not None and wanted.paused != paused and not cancelled:
+            await self._declaring.pause(name, paused=wanted.paused)
 
 
 def of_training_job(found: Json) -> Wanted:
-    """The document that a TrainingJob object is, as on one machine."""
-    return Wanted({
+    """The document that a TrainingJob object is, as on one machine. Raises RefusedObject."""
+    document = {
         "apiVersion": API_VERSION, "kind": "TrainingJob", "metadata": metadata_of(found), "spec": found["spec"],
-    })  # fmt: skip
+    }  # fmt: skip
+    return Wanted(document, _said(found, PAUSED), _said(found, CANCELLED))
+
+
+def _said(found: Json, annotation: str) -> bool | None:
+    """What an annotation says; None: nothing. Raises RefusedObject."""
+    text = found["metadata"].get("annotations", {}).get(annotation)
+    if text not in (None, "true", "false"):
+        raise RefusedObject(f"metadata.annotations.{annotation}: {text!r} is neither true nor false; write one of them")
+    return None if text is None else bool(text == "true")
 
 
 def metadata_of(found: Json) -> dict[str, Any]:
     """The metadata of a document of a training job, without what would pass for ours."""
-    return declared_objects.metadata_of(found, (ANNOTATION_TARGET,))
+    return declared_objects.metadata_of(found, (ANNOTATION_TARGET, PAUSED, CANCELLED))

@@ -143,7 +143,8 @@ async def test_each_verb_that_is_granted_is_used_and_the_other_way_round(plane: 
         assert refused == []
         assert await needs_create(here, kubeconfig)
         # asked within the patch, and not logged
-        within = {("", "pods", "create"), ("relume.dev", "models", "create"), ("relume.dev", "gpupools", "create")}
+        ours = {("relume.dev", kind, "create") for kind in ("models", "gpupools", "trainingjobs")}
+        within = {("", "pods", "create"), *ours}
         assert granted() == rights | within
 
 

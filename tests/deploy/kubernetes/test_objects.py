@@ -14,6 +14,7 @@ from deploy.kubernetes.resources import Json
 from deploy.spec.check import check_as
 from deploy.spec.model import Model
 from deploy.spec.pool import GpuPool
+from deploy.spec.training import TrainingJob
 from events.types.models import Override
 from events.units import Instant
 from tests.support.specs import put, smallest
@@ -135,6 +136,32 @@ async def test_before_the_api_server_was_reached_nothing_is_written() -> None:
         with pytest.raises(ProblemError) as caught:
             await call
         assert caught.value.problem.status == 503
+
+
+async def test_a_training_job_is_written_held_back_and_deleted() -> None:
+    """As a model is; a pause and an end are annotations. Without an object they are nobody's but the log's."""
+    server = Server()
+    head = {"apiVersion": "relume.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "tune"}}
+    job = check_as(TrainingJob, {**head, "spec": {"command": ["train"], "pod": {"image": "a:1"}}})
+    (written,) = await writer(server).write([job], dry_run=False)
+    path = "/apis/relume.dev/v1alpha1/namespaces/models/trainingjobs/tune"
+    assert server.calls.pop()[:2] == ("apply", path)
+    assert isinstance(written, TrainingJob)
+    assert (written.spec, written.metadata.annotations) == (job.spec, {"relume.dev/object": "u1"})
+    await writer(server).hold_training("tune", paused=True)
+    await writer(server).hold_training("tune", paused=False, cancelled=False)
+    held = [body["metadata"]["annotations"] for _, _, body, _ in server.calls]
+    assert held == [
+        {"relume.dev/paused": "true"}, {"relume.dev/paused": "false", "relume.dev/cancelled": "false"},
+    ]  # fmt: skip
+    assert await writer(server).delete_training("tune")
+    assert server.calls[-1][:2] == ("delete", path)
+    await writer(Server(ApiError(404, "NotFound", "none"))).hold_training("tune", paused=True)
+    for error, status in ((ApiError(403, "Forbidden", "may not"), 403), (ApiUnavailable("refused"), 503)):
+        with pytest.raises(ProblemError) as caught:
+            await writer(Server(error)).hold_training("tune", paused=True)
+        assert caught.value.problem.status == status
+        assert "training job tune" in caught.value.problem.detail or status == 403
 
 
 async def test_a_pool_is_written_as_a_model_is() -> None:

@@ -13,7 +13,15 @@ import pytest
 from deploy.kubernetes.declared_objects import RefusedObject
 from deploy.kubernetes.resources import JOBS, TRAINING_JOBS
 from deploy.kubernetes.training.looks import NO_IMAGE, Looks, Target
-from deploy.kubernetes.training.objects import JobObjects, Source, Wanted, metadata_of, of_training_job
+from deploy.kubernetes.training.objects import (
+    CANCELLED,
+    PAUSED,
+    JobObjects,
+    Source,
+    Wanted,
+    metadata_of,
+    of_training_job,
+)
 from deploy.spec.declare_training import declare_training
 from deploy.spec.kinds import Document
 from events.clock import SystemClock
@@ -53,6 +61,15 @@ class Desk:
 
     async def pause(self, name: str, *, paused: bool) -> None:
         self.done.append(f"pause {name} {paused}")
+        self._stand(replace(self.stands[name], paused=paused))
+
+    async def cancel(self, name: str) -> None:
+        self.done.append(f"cancel {name}")
+        self._stand(replace(self.stands[name], cancelled=True))
+
+    async def resume(self, name: str, forgiven: int) -> None:
+        self.done.append(f"resume {name} {forgiven}")
+        self._stand(replace(self.stands[name], cancelled=False, paused=False))
 
     def _stand(self, declared: TrainingDeclared) -> None:
         self.stands[declared.job] = declared
@@ -121,6 +138,23 @@ async def test_an_object_is_declared_changed_and_withdrawn() -> None:
         await here.settle()
         assert here.desk.done == ["apply tune", "apply tune", "delete tune"]
         assert set(here.told) == {("tune", 2, "")}
+
+
+async def test_annotations_hold_a_job_back_and_end_it() -> None:
+    """Each is done once, and undone; without them what `relume train` said stays; another word is refused."""
+    async with case() as here:
+        said = here.jobs.objects["models/tune"] = item()
+        for annotations in (
+            {PAUSED: "true"}, {PAUSED: "true"}, {}, {PAUSED: "false"}, {CANCELLED: "true", PAUSED: "true"},
+            {CANCELLED: "false", PAUSED: "true"}, {PAUSED: "yes"},
+        ):  # fmt: skip
+            said["metadata"]["annotations"] = annotations
+            await here.settle()
+        assert here.desk.done == [
+            "apply tune", "pause tune True", "pause tune False", "cancel tune", "resume tune 0", "pause tune True",
+        ]  # fmt: skip
+        assert "neither true nor false" in here.told[-1][2]
+        assert here.desk.stands["tune"].annotations == {"relume.dev/object": "o1"}
 
 
 async def test_a_kind_that_may_not_be_seen_has_not_lost_its_objects() -> None:
