@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from deploy.api.changing import Boards
+from deploy.api.idling import idle_at
 from deploy.api.reclaim_status import OF_JOB
 from deploy.api.training_board import TrainingBoard
 from events.types.caches import CacheObserved, ModelWarmth
@@ -22,6 +23,7 @@ from events.units import Instant
 from preemption.core.reclaim.pool_policy import PoolPolicy
 
 if TYPE_CHECKING:
+    from preemption.core.reclaim.asking import Around
     from preemption.core.reclaim.prechecking import Pool
     from preemption.core.reclaim.values import Job
 
@@ -47,6 +49,9 @@ class Facts:
     cordoned: Mapping[tuple[str, str], CardMarked]
     policy: PoolPolicy
     training: TrainingBoard
+    grants: Mapping[str, GrantDecided]
+    idle: Mapping[str, Instant]
+    """When models that nobody asks go to zero."""
 
     def pool(self) -> Pool:
         """The pool of the planner. (It needs numpy, a fifth of a second and 20 MB: only who asks has it.)"""
@@ -59,6 +64,16 @@ class Facts:
         from deploy.api.victims import victims_of  # noqa: PLC0415 - see `pool`
 
         return victims_of(self.training, pool, self.policy, self.now)
+
+    def around(self, pool: Pool) -> Around:
+        """What else goes on, for questions."""
+        from deploy.api.leaving import leavers_of  # noqa: PLC0415 - see `pool`
+        from preemption.core.reclaim.asking import Around, Short  # noqa: PLC0415 - see `pool`
+
+        short = [Short(model, resources, self.priorities.get(model, 0)) for model, resources in self.short.items()]
+        models = self.grants, self.idle
+        leavers = leavers_of(pool, self.training, models, self.policy.lending, self.now)
+        return Around(short, leavers, self.training.waiting())
 
 
 def facts_of(boards: Boards, caches: Sequence[CacheObserved], now: Instant) -> Facts:
@@ -74,7 +89,8 @@ def facts_of(boards: Boards, caches: Sequence[CacheObserved], now: Instant) -> F
         priorities={name: _priority(one.spec) for name, one in declared.items()},
         starts=starts, ready=_ready(boards, grants), warmth=_warmth(caches, declared),
         weights={name: one.spec.get("weights") for name, one in declared.items()},
-        cordoned=pools.cordoned(), policy=pools.policy, training=training.copy(),
+        cordoned=pools.cordoned(), policy=pools.policy, training=training.copy(), grants=grants,
+        idle={name: at for name, one in entries.items() if one and (at := idle_at(one.wish)) is not None},
     )  # fmt: skip
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypedDict
 
 from deploy.api.gpus_facts import Facts
 from deploy.api.gpushapes import (
     PlannedJob,
+    PlannedLeaver,
     PlannedModel,
     PlannedModels,
     PlannedNode,
@@ -22,8 +23,10 @@ from deploy.spec.kinds import Document
 from deploy.spec.model import Model
 from deploy.spec.pool import GpuPool
 from deploy.spec.training import TrainingJob
+from events.units import format_instant
 from preemption.core.gpus.shapes import Spot
-from preemption.core.reclaim.asking import Asked, AskedGang, Questions, Short
+from preemption.core.reclaim.asking import Asked, AskedGang, Questions
+from preemption.core.reclaim.leaving import Expected
 from preemption.core.reclaim.prechecking import Pool
 from preemption.core.reclaim.values import ReclaimPlan
 
@@ -37,8 +40,7 @@ def planned(facts: Facts, documents: Sequence[Document], replicas: int, led: str
         if isinstance(document, GpuPool) and document.metadata.name == led:
             facts = replace(facts, policy=document.resolve())
     pool = facts.pool()
-    short = [Short(model, resources, facts.priorities.get(model, 0)) for model, resources in facts.short.items()]
-    questions = Questions(pool, facts.jobs(pool), facts.policy, facts.now, short)
+    questions = Questions(pool, facts.jobs(pool), facts.policy, facts.now, facts.around(pool))
     models, jobs = [], []
     for order, document in enumerate(documents):
         if isinstance(document, Model):
@@ -59,7 +61,7 @@ def _model(questions: Questions, asked: tuple[Facts, Model, int], order: int) ->
         places=_places(questions.pool, plan.spots), room=answered.room, nodes=_nodes(facts, model, rooms),
         max_replicas=policy.scaling.max_replicas,
         fragmentation_before=round(answered.before, 4), fragmentation_after=_rounded(answered.after),
-        victims=_victims(plan), verdicts=_verdicts(plan), message=answered.lacks,
+        victims=_victims(plan), verdicts=_verdicts(plan), message=answered.lacks, **_room(answered.expects),
     )  # fmt: skip
 
 
@@ -97,6 +99,7 @@ def _job(questions: Questions, job: TrainingJob, order: int) -> PlannedJob:
         started_members=answered.members, places=_places(questions.pool, answered.plan.spots), room=answered.room,
         fragmentation_before=round(answered.before, 4), fragmentation_after=_rounded(answered.after),
         victims=_victims(answered.plan), verdicts=_verdicts(answered.plan), message=answered.lacks,
+        waits_behind=list(answered.behind), **_room(answered.expects),
     )  # fmt: skip
 
 
@@ -117,6 +120,19 @@ def _victims(plan: ReclaimPlan) -> list[PlannedVictim]:
 
 def _verdicts(plan: ReclaimPlan) -> list[PlannedVerdict]:
     return [PlannedVerdict(job=one.job, why=str(one.why), numbers=dict(one.numbers)) for one in plan.verdicts]
+
+
+class _Room(TypedDict):
+    room_at: str | None
+    room_from: list[PlannedLeaver]
+
+
+def _room(expects: Expected) -> _Room:
+    leavers = [
+        PlannedLeaver(name=one.name, goes=str(one.goes), at=None if one.at is None else format_instant(one.at))
+        for one in expects.leavers
+    ]
+    return {"room_at": None if expects.at is None else format_instant(expects.at), "room_from": leavers}
 
 
 def _rounded(ratio: float | None) -> float | None:

@@ -95,6 +95,17 @@ class PlannedVerdict(Shape):
     numbers: dict[str, float]
 
 
+class PlannedLeaver(Shape):
+    """Somebody whose place it could use."""
+
+    name: str
+    """A model, or ``training/JOB``."""
+    goes: str
+    """has_ended, ends (a person wants that), yields, drains, idles_out, trains or serves."""
+    at: str | None
+    """When its place is free; null: nobody can tell."""
+
+
 class PlannedModel(Shape):
     """What would become of one model if it were applied and wished for `replicas` more."""
 
@@ -117,6 +128,10 @@ class PlannedModel(Shape):
     verdicts: list[PlannedVerdict]
     message: str
     """What is lacking, where it does not fit."""
+    room_at: str | None
+    """Where it does not fit: when there is room if nothing else comes; null: nobody can tell, or it fits."""
+    room_from: list[PlannedLeaver]
+    """Those that leave until then, the first first; where nobody can tell, those that would have to."""
 
 
 class PlannedJob(Shape):
@@ -141,6 +156,12 @@ class PlannedJob(Shape):
     verdicts: list[PlannedVerdict]
     message: str
     """What it would wait for."""
+    room_at: str | None
+    """Where it waits for room: when there is some if nothing else comes; null: nobody can tell, or it does not wait."""
+    room_from: list[PlannedLeaver]
+    """Those that leave until then, the first first; where nobody can tell, those that would have to."""
+    waits_behind: list[str]
+    """Jobs that wait already and come before it; at most 16."""
 
 
 class PlannedModels(Shape):

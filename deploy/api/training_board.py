@@ -23,6 +23,7 @@ from events.types.training import TrainingDeclared, TrainingGranted, TrainingObs
 from events.units import Instant
 from preemption.core.attempts.states import State
 from preemption.core.lending.case import Cause
+from preemption.core.lending.granting import Because
 from preemption.core.reclaim.goodput import Account, Parts, read_account, see, summed
 from preemption.core.reclaim.usual import Usual, UsualTimes
 
@@ -37,6 +38,9 @@ SPARED: Final = frozenset({
     State.CONTINUED, State.FINISHED, State.SKIPPED,
 })  # fmt: skip
 """States of a reclaim whose victim has not lost its cards to it: it may still go on, or has finished by itself."""
+
+
+_WAITS: Final = frozenset({Because.LACKS, Because.BEHIND, Because.SETTLES, Because.SPENT})
 
 
 @dataclass(slots=True)
@@ -164,6 +168,16 @@ class TrainingBoard:
     def observations(self) -> Mapping[str, TrainingObserved]:
         """What is seen of each job."""
         return {name: entry.observed for name, entry in self._jobs.items() if entry.observed}
+
+    def waiting(self) -> list[tuple[str, int]]:
+        """Jobs that wait for room, with their priorities."""
+        found = []
+        for name in self.names():
+            entry = self._jobs[name]
+            if entry.granted and not entry.granted.members and _WAITS & set(entry.granted.reasons) and entry.declared:
+                priority = entry.declared.spec.get("priority")
+                found.append((name, priority if isinstance(priority, int) else 0))
+        return found
 
     def reclaims(self) -> Sequence[ReclaimChanged]:
         """Those that go on, then those that ended, the newest last."""

@@ -111,6 +111,11 @@ def age(since: str | None, now: datetime | None = None) -> str:
     return seconds(max(0.0, ((now or moment()) - then).total_seconds()))
 
 
+def until(at: str) -> str:
+    """How long from now an RFC 3339 time is."""
+    return seconds(max(0.0, (datetime.fromisoformat(at) - moment()).total_seconds()))
+
+
 def moment() -> datetime:
     """Now, by the clock of this machine."""
     from events.clock import SystemClock  # noqa: PLC0415 - only ages need it

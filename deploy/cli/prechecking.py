@@ -10,7 +10,7 @@ import click
 
 from deploy.cli.checking import read_files
 from deploy.cli.connection import Connection, Question
-from deploy.cli.output import counted, number, show_json
+from deploy.cli.output import counted, number, show_json, until
 
 _FITS: Final = frozenset({"fits", "reclaims"})
 
@@ -31,6 +31,14 @@ _STARTS: Final = {
     "when_there_is_room": "would wait until there is room",
     "never": "would never be started",
 }
+
+
+_WAITS: Final = frozenset({"when_others_have_gone", "when_there_is_room", "when_models_have_theirs"})
+
+_GOES: Final = {
+    "has_ended": "has ended", "ends": "ends", "yields": "yields to others", "drains": "drains",
+    "idles_out": "idles out", "trains": "trains until it is done", "serves": "serves while it is asked",
+}  # fmt: skip
 
 
 def ask_plan(connection: Connection, files: Sequence[str], replicas: int, output: str) -> int:
@@ -57,6 +65,7 @@ def _in_words(item: Mapping[str, Any]) -> str:
     lines = [f"model {item['model']}: {count} more: {_WORDS.get(item['outcome'], item['outcome'])}"]
     if item["message"]:
         lines.append(f"  {item['message']}")
+    lines += _when(item, waits=item["outcome"] not in _FITS)
     lines += [f"  on {_place(place)}" for place in item["places"]]
     lines += [_soon(node) for node in item["nodes"] if node["tier"] is not None]
     lines.append(f"  room for {item['room']} in all; maxReplicas is {item['maxReplicas']}")
@@ -75,11 +84,27 @@ def _job_in_words(item: Mapping[str, Any]) -> str:
     lines = [f"training job {item['job']}: {gang}: {_STARTS.get(item['starts'], item['starts'])}"]
     if item["message"]:
         lines.append(f"  {item['message']}")
+    lines += _when(item, waits=item["starts"] in _WAITS)
+    if item["waitsBehind"]:
+        lines.append(f"  jobs that wait already come first: {', '.join(item['waitsBehind'])}")
     if 0 < item["startedMembers"] < item["members"]:
         lines.append(f"  with {item['startedMembers']} of them")
     lines += [f"  on {_place(place)}" for place in item["places"]]
     lines.append(f"  training has room for {item['room']} such members")
     return "\n".join([*lines, *_effects(item)])
+
+
+def _when(item: Mapping[str, Any], *, waits: bool) -> list[str]:
+    """When there will be room, and who makes it; or that nobody can tell, and who would have to."""
+    who = [
+        f"{one['name']} {_GOES.get(one['goes'], one['goes'])}" + (f" (in {until(one['at'])})" if one["at"] else "")
+        for one in item["roomFrom"]
+    ]
+    if item["roomAt"] is not None:
+        return [f"  there is room in {until(item['roomAt'])}, if nobody else takes it: {', '.join(who)}"]
+    if not waits:
+        return []
+    return ["  when there is room nobody can tell" + (f": {', '.join(who)}" if who else "")]
 
 
 def _effects(item: Mapping[str, Any]) -> list[str]:

@@ -3,9 +3,10 @@ Answers without doing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 import numpy as np
 
@@ -17,7 +18,8 @@ from preemption.core.gpus.gang import place_gang
 from preemption.core.gpus.mix import Fragmentation
 from preemption.core.gpus.reserve import Reserve, for_training
 from preemption.core.gpus.shapes import MILLI, Spot, Task
-from preemption.core.gpus.space import Space
+from preemption.core.gpus.space import Ints, Space
+from preemption.core.reclaim.leaving import NOBODY, SHOWN, Expected, Leaver, coming_of, expected
 from preemption.core.reclaim.planning import Scene, after, plan_one
 from preemption.core.reclaim.pool_policy import PoolPolicy
 from preemption.core.reclaim.prechecking import Pool, task_of
@@ -37,13 +39,14 @@ class Asked:
 @dataclass(frozen=True, slots=True)
 class Answered:
     """What would become of them: the plan, how many more fit in all, F of the pool before and after (shares of all
-    cards), and what is lacking, in words, where they do not fit."""
+    cards), and, where they do not fit, what is lacking, in words, and when there is room."""
 
     plan: ReclaimPlan
     room: int
     before: float
     after: float | None
     lacks: str
+    expects: Expected
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,16 @@ class Short:
     priority: int
 
 
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What else goes on. `short`: models that lack replicas; `leavers`: all that hold something, and when they leave;
+    `waiting`: training jobs that wait, with their priorities."""
+
+    short: Sequence[Short] = ()
+    leavers: Sequence[Leaver] = ()
+    waiting: Sequence[tuple[str, int]] = ()
+
+
 class Starts(StrEnum):
     """When a training job would be started."""
 
@@ -87,7 +100,8 @@ class Starts(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AnsweredGang:
-    """What would become of a training job. `members`: with how many it would be started; 0 while it is not."""
+    """What would become of a training job. `members`: with how many it would be started; 0 while it is not.
+    `behind`: jobs that wait already, and come before it."""
 
     plan: ReclaimPlan
     starts: Starts
@@ -96,19 +110,24 @@ class AnsweredGang:
     before: float
     after: float | None
     lacks: str
+    expects: Expected
+    behind: tuple[str, ...] = ()
+
+
+NOTHING: Final = Around()
 
 
 class Questions:
-    """Questions about one pool. `jobs`: training that runs, as possible victims; `short`: models that lack replicas."""
+    """Questions about one pool. `jobs`: training that runs, as possible victims."""
 
     def __init__(
-        self, pool: Pool, jobs: tuple[Job, ...], policy: PoolPolicy, now: Instant, short: Sequence[Short] = ()
+        self, pool: Pool, jobs: tuple[Job, ...], policy: PoolPolicy, now: Instant, around: Around = NOTHING
     ) -> None:
         self.pool = pool
         self._policy = policy
         self._now = now
-        self._short = tuple(short)
-        self._scene = Scene(space=pool.space, jobs=jobs)
+        self._around = around
+        self._scene = Scene(space=pool.space, jobs=jobs, coming=coming_of(around.leavers))
         self._training = pool.by_training()
         self._partial = pool.partial()
 
@@ -132,9 +151,14 @@ class Questions:
         if not fits and not room:
             lacks = self.pool.lacks(asked.resources) or "what is asked for before it takes the room"
         before, later = self._fragmented(scene, task, plan, self._scene.space)
+        expects = (
+            NOBODY if fits else self._expected(task, lambda space, _: int(space.room(task).sum()) >= asked.replicas)
+        )
         self._scene = after(scene, shortage, plan, self._policy.lending.reclaim, self._now)
         self._mark_partial(task, plan.spots)
-        return Answered(plan=plan, room=room, before=before, after=later if fits else None, lacks=lacks)
+        return Answered(
+            plan=plan, room=room, before=before, after=later if fits else None, lacks=lacks, expects=expects
+        )
 
     def ask_gang(self, asked: AskedGang) -> AnsweredGang:
         """What would become of a training job; it counts as placed in what is asked after it."""
@@ -156,12 +180,31 @@ class Questions:
         if starts not in (Starts.NOW, Starts.YIELDING):
             plan = replace(plan, spots=(), victims=())
         before, later = self._fragmented(scene, task, plan, scene.space)
+        expects = self._expects(starts, asked, task)
         self._take(scene, task, plan, asked)
         placed = len(plan.spots)
         return AnsweredGang(
             plan=plan, starts=starts, members=placed, room=room, before=before, after=later if placed else None,
-            lacks="" if placed else self._why(starts, asked, room),
+            lacks="" if placed else self._why(starts, asked, room), expects=expects,
+            behind=() if placed or starts is Starts.NEVER else self._behind(asked),
         )  # fmt: skip
+
+    def _expects(self, starts: Starts, asked: AskedGang, task: Task) -> Expected:
+        """When training has room for it, if it must wait for somebody to leave."""
+
+        def enough(space: Space, held: Ints) -> bool:
+            view = for_training(space, held, self._partial, self._reserve)
+            return int(self._left_to_models(view, asked, task).room(task).sum()) >= asked.least
+
+        return self._expected(task, enough) if starts in (Starts.COMING, Starts.LATER) else NOBODY
+
+    def _expected(self, task: Task, enough: Callable[[Space, Ints], bool]) -> Expected:
+        return expected(self._around.leavers, task, (self._scene.space, self._training), enough)
+
+    def _behind(self, asked: AskedGang) -> tuple[str, ...]:
+        """Jobs that have waited already come before one of their priority."""
+        waiting = sorted(self._around.waiting, key=lambda one: (-one[1], one[0]))
+        return tuple(name for name, priority in waiting if priority >= asked.priority and name != asked.job)[:SHOWN]
 
     def _starts(self, plan: ReclaimPlan, view: Space, task: Task, asked: AskedGang) -> Starts:
         if plan.outcome is Outcome.RECLAIMS:
@@ -176,7 +219,7 @@ class Questions:
 
     def _why(self, starts: Starts, asked: AskedGang, room: int) -> str:
         if starts is Starts.BEHIND:
-            first = sorted(one.model for one in self._short if one.priority > asked.priority)
+            first = sorted(one.model for one in self._around.short if one.priority > asked.priority)
             return f"there is room, but {', '.join(first)} lacks the same and comes first"
         if starts is Starts.NEVER:
             return "not even an empty pool would hold it, beside what is kept free of training"
@@ -194,7 +237,7 @@ class Questions:
         """What training may take, without the nodes that are left to models which lack the same and come first."""
         left = view.copy()
         empty = Space([node_spec(node) for node in self.pool.nodes])
-        for one in self._short:
+        for one in self._around.short:
             other = task_of(one.resources)
             if one.priority <= asked.priority or bool(other.gpus) != bool(task.gpus):
                 continue

@@ -9,7 +9,7 @@ from events.types.replicas import CardsObserved
 from events.types.shared import Resources
 from events.units import Instant
 from preemption.core.lending.policy import LendingPolicy
-from preemption.core.reclaim.asking import AnsweredGang, Asked, AskedGang, Questions, Short, Starts
+from preemption.core.reclaim.asking import AnsweredGang, Around, Asked, AskedGang, Questions, Short, Starts
 from preemption.core.reclaim.pool_policy import PoolPolicy
 from preemption.core.reclaim.prechecking import Holder, Pool, task_of
 from preemption.core.reclaim.values import Held, Job
@@ -48,7 +48,7 @@ def ask(
                 *(one.placement.gpus[0] for one in holders if one.model == name), priority=priority)
         for name in names
     )  # fmt: skip
-    return Questions(pool, jobs, policy, NOW, short).ask_gang(asked)
+    return Questions(pool, jobs, policy, NOW, Around(short)).ask_gang(asked)
 
 
 CARDS = [f"n1-gpu-{index}" for index in range(5)]
