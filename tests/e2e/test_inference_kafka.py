@@ -1,4 +1,5 @@
-"""Ten thousand asynchronous requests on Kafka; the runtime is killed, producers repeat and err: one outcome each."""
+"""Ten thousand asynchronous requests on Kafka; the runtime is killed, the broker is killed, producers repeat and err:
+one outcome each."""
 
 from __future__ import annotations
 
@@ -25,10 +26,13 @@ pytestmark = [
 
 COUNT = int(os.environ.get("RELUME_INFERENCE_COUNT", "10000"))
 """Requests; more of them for a soak."""
+KILLS = ((0.1, "runtime"), (0.25, "broker"), (0.4, "runtime"), (0.55, "broker"), (0.7, "both"))
+"""What is killed once such a share has an outcome."""
+FLOW = 300
+"""Outcomes after a kill: more than one transaction holds (`settling.MOST`), which the reader may see late."""
 AGAIN = 60.0
-"""Longest time, in seconds, from the start of a process to its first outcome when the one before it was killed:
-joining, reading what has an outcome, waiting for what the dead one left open (10 s at most); the rest is for a busy
-machine."""
+"""Longest time, in seconds, until outcomes flow when a process was killed: joining, reading what has an outcome,
+waiting for what the dead one left open (10 s at most); the rest is for a busy machine."""
 FAST = "startTime: 100ms, timeToFirstToken: 1ms, interTokenLatency: 0ms"
 NEVER = FAST + ", failStart: spawn"
 
@@ -72,22 +76,30 @@ def odd_ones(shop: Shop) -> set[str]:
     return dead
 
 
-async def restarted(server: Server, reader: Reader) -> float:
-    """kill -9, and a new one on the same folder; the seconds from its start to its first outcome."""
-    assert server._process is not None
-    server._process.kill()
-    await server._process.wait()
+async def killed(server: Server, broker: Broker, reader: Reader, what: str) -> float:
+    """kill -9 of the runtime, of the broker or of both, and each again on what it had; the seconds until outcomes flow
+    from when both run."""
+    process = server._process
+    assert process is not None
+    if what != "runtime":
+        await asyncio.to_thread(broker.kill)
+    if what != "broker":
+        process.kill()
+        await process.wait()
+    if what != "runtime":
+        await asyncio.to_thread(broker.start)
     began = SystemClock().now()
-    await server.start()
-    await reader.until(len(reader.outcomes) + 1, AGAIN)  # those of the dead one have been seen by now
+    if what != "broker":
+        await server.start()
+    await reader.until(len(reader.outcomes) + FLOW, AGAIN)
     return SystemClock().now() - began
 
 
 async def test_every_request_has_one_outcome(
     broker: Broker, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """Whatever is sent, and whenever the runtime is killed: a reader of committed records sees one result or one dead
-    letter for each request; a model that never starts delays nobody else."""
+    """Whatever is sent, and whenever the runtime or the broker is killed: a reader of committed records sees one result
+    or one dead letter for each request; a model that never starts delays nobody else."""
     tmp_path.joinpath("models.yaml").write_text(
         simulated("echo", options=FAST, extra="  slots: 16", keepAlive="60s", maxReplicas=2)
         + "---\n" + simulated("never", options=NEVER, maxReplicas=1),
@@ -99,7 +111,7 @@ async def test_every_request_has_one_outcome(
     ))  # fmt: skip
     await server.start()
     reader, shop = Reader(broker), Shop(broker)
-    pauses: list[float] = []
+    pauses: list[tuple[str, float]] = []
     try:
         hopeless = {f"never-{number}" for number in range(60)}
         for ident in hopeless:
@@ -110,9 +122,9 @@ async def test_every_request_has_one_outcome(
             if number % 10 == 0:
                 shop.send(f"order-{number // 2}", shop.order(number // 2))
         await asyncio.to_thread(shop.producer.flush, 60)
-        for share in (0.1, 0.4, 0.7):
+        for share, what in KILLS:
             await reader.until(int(COUNT * share), 240)
-            pauses.append(await restarted(server, reader))
+            pauses.append((what, round(await killed(server, broker, reader, what), 1)))
         await reader.until(len(shop.sent), 300)
         await asyncio.sleep(2)  # whatever comes twice would come now
         code = await server.stop()
@@ -120,7 +132,7 @@ async def test_every_request_has_one_outcome(
         await server.stop()
         reader.close()
         shop.producer.close(5)
-    record_property("seconds to the first outcome", [round(pause, 1) for pause in pauses])
+    record_property("seconds until outcomes flow", pauses)
     assert {name: count for name, count in reader.outcomes.items() if count > 1} == {}
     assert set(reader.outcomes) == shop.sent
     assert set(reader.reasons) == dead | hopeless
