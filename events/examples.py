@@ -34,6 +34,7 @@ from events.types.inference import (
     Origin,
 )
 from events.types.letters import EventRejected
+from events.types.limits import Limit, LimitKind, LimitsObserved
 from events.types.metrics import BacklogMeasured, LagMeasured, QueryMeasured, ReplicaMetrics, SignalMeasured
 from events.types.models import ModelDeclared, Override
 from events.types.phases import ColdStartFinished, ReplicaDrained, ReplicaPhaseChanged, ReplicaSuspected
@@ -140,6 +141,10 @@ EXAMPLES: Final[tuple[Any, ...]] = (
             ),
         ),
         grant_epoch=17,
+    ),
+    LimitsObserved(
+        space="models",
+        limits=(Limit(source="ResourceQuota gpus", resource="requests.nvidia.com/gpu", kind=LimitKind.GPUS, most=4.0),),
     ),
     CardsObserved(node="node-1", cpu=8.0, memory_bytes=64 << 30, cards=(Card(id="gpu-0", memory_bytes=80 << 30),)),
     GatewayBeat(gateway="gateway-0", boot="c0ffee", peer_address="10.0.0.7:8082"),

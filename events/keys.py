@@ -16,6 +16,7 @@ from events.types.inference import (
     model_of,
 )
 from events.types.letters import EventRejected
+from events.types.limits import LimitsObserved
 from events.types.pools import CardMarked, PoolDeclared
 from events.types.reclaims import ReclaimChanged
 from events.types.replicas import CardsObserved
@@ -41,6 +42,8 @@ def _named_key(data: object) -> str | None:
             return f"ownership/{data.partition}"
         case LeadershipTaken() | PoolDeclared():
             return pool_key(data.pool)
+        case LimitsObserved():
+            return f"limits/{data.space}"
         case CardMarked():
             return f"{node_key(data.node)}/card/{data.card}"
         case EventRejected():

@@ -15,6 +15,7 @@ from events.types.accounts import TrainingAccounted
 from events.types.caches import CacheObserved
 from events.types.decisions import OwnershipTaken, WishDecided
 from events.types.grants import GrantDecided, LeadershipTaken
+from events.types.limits import LimitsObserved
 from events.types.metrics import ReplicaMetrics
 from events.types.models import ModelDeclared
 from events.types.pools import CardMarked, PoolDeclared
@@ -108,9 +109,8 @@ class PoolFold:
                 self._declared(record, data)
             case ReplicasObserved():
                 self._pool.set_observed(data)
-            case CardsObserved():
-                if self._settings.node in (None, data.node):
-                    self._pool.set_node(data)
+            case CardsObserved() | LimitsObserved():
+                self._told_of_nodes(data)
             case CacheObserved():
                 self._pool.set_cache(data, record.appended_at)
             case ReplicaMetrics(running=float() | int() as running):
@@ -169,6 +169,13 @@ class PoolFold:
         """Whether it was written after we had read what stood when we began to lead."""
         place = record.position
         return place.offset > self._read_to.get((place.topic, place.partition), -1)
+
+    def _told_of_nodes(self, data: CardsObserved | LimitsObserved) -> None:
+        """What they have, and what may be taken of it. (One machine has no namespace.)"""
+        if isinstance(data, LimitsObserved):
+            self._pool.set_limits(data.limits if self._settings.node is None else ())
+        elif self._settings.node in (None, data.node):
+            self._pool.set_node(data)
 
     def _told_by_people(self, data: PoolDeclared | CardMarked) -> None:
         """Settings of the pool, and words about cards."""

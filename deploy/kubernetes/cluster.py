@@ -28,6 +28,7 @@ from deploy.kubernetes.objects import ObjectWriter
 from deploy.kubernetes.pod_logs import PodLogs
 from deploy.kubernetes.pod_sources import PodSources
 from deploy.kubernetes.pods import PodStore
+from deploy.kubernetes.quota_states import QuotaStates
 from deploy.kubernetes.reconciler import Hands, Reconciler
 from deploy.kubernetes.reflecting import Reflector
 from deploy.kubernetes.resources import MODELS
@@ -52,6 +53,7 @@ from events.fence import is_older
 from events.following import Follower
 from events.log import Batch, EventLog, Query, Start
 from events.names import ModelName, Topic
+from events.types.limits import LimitsObserved
 from events.types.models import ModelDeclared
 from events.types.phases import ReplicaDrained, ReplicaSuspected
 from events.types.pools import PoolDeclared
@@ -113,6 +115,7 @@ class KubernetesCluster:
         self._lease: Lease
         self._pods: PodStore
         self._nodes: NodeStates
+        self._quotas: QuotaStates
         self._models: Reflector
         self._objects: ModelObjects
         self._pool_objects: PoolObjects
@@ -144,9 +147,11 @@ class KubernetesCluster:
         """
         assert self._api is not None, "stand by first"
         self._wire(self._api)
-        for run in (self._pods.reflector.run(), self._nodes.reflector.run(), self._models.run()):
+        for run in (self._pods.reflector.run(), self._nodes.reflector.run(), self._models.run(),
+                    self._quotas.quotas.run(), self._quotas.ranges.run()):  # fmt: skip
             self._spawn(run)
-        synced = (self._pods.reflector.synced, self._nodes.reflector.synced, self._models.synced)
+        limits = (self._quotas.quotas.settled, self._quotas.ranges.settled)
+        synced = (self._pods.reflector.synced, self._nodes.reflector.synced, self._models.synced, *limits)
         await self._until_broken(_all_set(synced))
         await self._until_broken(self._training.read())
         async for record in self._event_log.read(Query(topic=Topic.MODELS)):
@@ -159,11 +164,12 @@ class KubernetesCluster:
             elif isinstance(record.envelope.data, TrainingObserved):
                 self._training.found(record.envelope.data)
         async for record in self._event_log.read(Query(topic=Topic.CARDS, newest_per_key=True)):
-            if isinstance(record.envelope.data, CardsObserved):
-                self._nodes.said(record.envelope.data)
+            self._said_of_nodes(record.envelope.data)
         await self._nodes.publish()
+        await self._quotas.publish()
         for run in (self._publisher.run(), self._nodes.run(), self._ring(), self._teller.run(),
-                    self._looking.read_all_metrics(), self._stand_ins.run(), self._stand_ins.ring()):  # fmt: skip
+                    self._looking.read_all_metrics(), self._stand_ins.run(), self._stand_ins.ring(),
+                    self._quotas.run()):  # fmt: skip
             self._spawn(run)
         self._training.begin()
         self._follow((Topic.PHASES, Topic.REPLICAS), Start(at="end"), self._take_news)
@@ -176,6 +182,13 @@ class KubernetesCluster:
         self._training.declare()
         self._pool_objects.begin(self._spawn)
 
+    def _said_of_nodes(self, data: object) -> None:
+        """What the log says of them and of quotas."""
+        if isinstance(data, CardsObserved):
+            self._nodes.said(data)
+        elif isinstance(data, LimitsObserved):
+            self._quotas.said(data)
+
     def _state(self, name: ModelName) -> tuple[ReplicasObserved, AnyEnvelope | None]:
         state, cause = self._reconciler.state(name)
         return replace(state, stand_ins=self._stand_ins.told(name)), cause
@@ -186,6 +199,7 @@ class KubernetesCluster:
         self._pods = PodStore(api, self._pod_changed)
         self._cache = NodeCache(self._pods, clock, settings.namespace, settings.agent_token)
         self._nodes = NodeStates(api, self._event_log, self._writer, clock, self._node_turned)
+        self._quotas = QuotaStates(api, self._event_log, self._writer, clock, settings.namespace)
         tools = Tools(
             clock=clock, api=api, lease=self._lease, settings=settings, pods=self._pods, prober=self._prober,
             engine_for=engine_for, node_ready=self._nodes.ready,
@@ -200,6 +214,7 @@ class KubernetesCluster:
         self._stand_ins = StandInPods(tools, self._view, self._shapes, self._publisher.mark)
         self._leftovers = Leftovers(tools, self._reconciler, self._view, self._spawn)
         self._training.wire(tools, self._spawn)
+        self._quotas.holders(self._pods, self._is_ours)
         self._nodes.holders(self._pods, self._view, self._is_ours, self._training.held)
         numbers = LocalSettings()
         self._looking = Looking(clock, numbers, self._prober, self._reconciler.replicas, self._publisher.news)
@@ -287,6 +302,7 @@ class KubernetesCluster:
             self._leftovers.adopt()
             self._training.begin_live()
             self._stand_ins.begin()
+            self._quotas.look()
             changed = dict.fromkeys(self._view.models)  # each gets its state published, also the empty ones
             self._caught_up.set()
         if self._caught_up.is_set():
@@ -347,6 +363,7 @@ class KubernetesCluster:
             self._nodes.mark(pod.node)
         self._enrolments.heard(pod, there)
         self._stand_ins.heard(pod, there)
+        self._quotas.heard(pod)
         self._training.heard(pod)
         if there and self._caught_up.is_set():
             self._leftovers.heard(pod)

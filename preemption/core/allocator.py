@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from events.types.caches import CacheObserved
 from events.types.grants import GrantDecided, Placement
+from events.types.limits import Limit
 from events.types.replicas import CardsObserved, ReplicasObserved, ReplicaStatus
 from events.units import Instant
 from preemption.core.callers import Callers
@@ -141,6 +142,12 @@ class Pool:
             seat = self._seats.get(model)
             if seat is not None and seat.awaits_weights:
                 self._dirty.add(model)
+
+    def set_limits(self, limits: tuple[Limit, ...]) -> None:
+        """Bounds beside what nodes have; what is there stays."""
+        if limits != self._ledger.limits:
+            self._ledger.limits = limits
+            self._all_again = True
 
     def set_policy(self, policy: PoolPolicy) -> None:
         """The pool's settings, from the next decision on."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from events.types.grants import Placement
+from events.types.limits import Limit
 from events.types.replicas import CardsObserved, Taint
 from events.types.shared import Resources
 from preemption.core.gpus.topology import Domain
@@ -148,6 +149,8 @@ class Ledger:
         """Each node as it was told last."""
         self.version = 0
         """Counts up with each change."""
+        self.limits: tuple[Limit, ...] = ()
+        """Bounds beside what nodes have."""
         self.gradient = Gradient()
         """What usually comes, and what places cost under it."""
         self._alike: dict[Look, set[str]] = {}

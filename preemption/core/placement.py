@@ -39,7 +39,8 @@ class Lack:
     """Why a replica has no place. `ever` False: no node could hold it even when empty.
 
     `kinds` are lacking on the nodes that come nearest; `claims` on any node that could hold it: while nothing is freed,
-    these only grow. `refused`: nodes could hold it, and none may; `narrow`: some may not.
+    these only grow. `refused`: nodes could hold it, and none may; `narrow`: some may not. `quota`: a limit beside the
+    nodes says no, whatever is free.
     """
 
     kinds: tuple[Kind, ...]
@@ -48,6 +49,7 @@ class Lack:
     message: str
     refused: bool = False
     narrow: bool = False
+    quota: bool = False
 
 
 def kinds_of(need: Need) -> tuple[Kind, ...]:

@@ -20,6 +20,7 @@ from typing import Protocol
 from events.types.grants import Placement
 from events.units import Instant, Seconds
 from preemption.core.inventory import Holding, Ledger, Need, Node
+from preemption.core.limits import Tally, tally_of
 from preemption.core.nearness import Nearness, Soon
 from preemption.core.placement import Kind, Lack, is_free, kinds_of, lack, place, place_among
 from preemption.core.seat import Seat
@@ -79,6 +80,10 @@ class Round:
     _claimed: set[Ask] = field(default_factory=set)
     _beside: dict[frozenset[Terms], list[Node]] = field(default_factory=dict)
     _soon: dict[str, Soon | None] = field(default_factory=dict)
+    _limits: Tally | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._limits = tally_of(self.ledger)
 
     def place_all(self, seats: Iterable[Seat]) -> set[str]:
         """Place for these seats what can be placed; the names of models whose state changed."""
@@ -90,8 +95,9 @@ class Round:
             _, model = heapq.heappop(waiting)
             seat = by_name[model]
             before = seat.plight
-            if self._place_one(seat):
+            if not self._refused(seat) and self._place_one(seat):
                 changed.add(model)
+                self._count(seat)
                 if seat.unplaced:
                     heapq.heappush(waiting, (self.rank(seat), model))
             else:
@@ -101,6 +107,18 @@ class Round:
     def rank(self, seat: Seat) -> Rank:
         """The seat's place in the order; less is earlier."""
         return rank_of(seat, self.now)
+
+    def _refused(self, seat: Seat) -> bool:
+        """Whether a limit beside the nodes says no to one more."""
+        refusal = "" if self._limits is None or seat.need is None else self._limits.refusal(seat.need)
+        if refusal:
+            seat.waits_for, seat.lack = "", Lack((), (), ever=False, message=refusal, quota=True)
+        return bool(refusal)
+
+    def _count(self, seat: Seat) -> None:
+        """One more of it has a place."""
+        if self._limits is not None and seat.need is not None:
+            self._limits.take(seat.need)
 
     def _place_one(self, seat: Seat) -> bool:
         """Place one replica, or note why there is no place."""
@@ -249,7 +267,7 @@ class Round:
         assert seat.stand is not None
         assert seat.need is not None
         yields = seat.stand.yields
-        if not yields or seat.lack is None or not seat.lack.ever:
+        if not yields or seat.lack is None or not (seat.lack.ever or seat.lack.quota):
             return False
         freed = {name: self.ledger.holdings[name] for name in yields if name in self.ledger.holdings}
         for name in freed:

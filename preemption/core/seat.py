@@ -123,15 +123,18 @@ class Seat:
         yields, or what drains. What waits for another model's turn lacks nothing of its own."""
         if self.declared is None or self.stand is None or self.need is None or self.waits_for:
             return 0
+        if self.lack is not None and self.lack.quota:  # a node would not help
+            return 0
         if self.told is not None and self.told.reason in (Reason.TRAINING_YIELDS, Reason.COMING):
             return 0
         return max(0, min(self.unplaced, self.stand.wished - self.stand.kept - self.live) - self.comes)
 
     @property
-    def plight(self) -> tuple[tuple[Kind, ...], bool, str]:
+    def plight(self) -> tuple[tuple[Kind, ...], bool, bool, str]:
         """Why what is wanted has no place, without the numbers."""
         lack = self.lack
-        return (() if lack is None else lack.kinds), lack is None or lack.ever, self.waits_for
+        quota = lack is not None and lack.quota
+        return (() if lack is None else lack.kinds), lack is None or lack.ever, quota, self.waits_for
 
     def unstarted(self) -> list[str]:
         """Named replicas that nobody has seen."""
@@ -237,7 +240,7 @@ class Seat:
         why = [Reason.WAITS] if self.waits_for else []
         lack = self.lack
         if self.unplaced and lack is not None:
-            never = Reason.NODES_REFUSE if lack.refused else Reason.FITS_NOWHERE
+            never = Reason.NODES_REFUSE if lack.refused else Reason.QUOTA if lack.quota else Reason.FITS_NOWHERE
             why += [LACKS[kind] for kind in lack.kinds] if lack.ever else [never]
         why += [Reason.COMING] if self.coming and self.unplaced else []
         why += [self.told.reason] if self.told is not None and self.unplaced else []

@@ -54,6 +54,8 @@ class Reason(StrEnum):
     """No node could ever hold it."""
     NODES_REFUSE = "nodes_refuse"
     """Nodes could hold it, and none may: a label that it wants, or a taint that it does not bear."""
+    QUOTA = "quota"
+    """A quota or a limit of its namespace says no, whatever is free."""
     AWAITS_WEIGHTS = "awaits_weights"
     """The new revision fits only after an old replica has gone; that stays until the weights are on the node."""
     WAITS = "waits_for_higher_priority"

@@ -116,7 +116,8 @@ async def _train(here: World, admin: str) -> None:
         assert answer.status == 200, await answer.text()
     path, held = TRAINING_JOBS.path(here.namespace, "told"), []
     for verb, part in (("PUT", "/pause"), ("PUT", "/cancel"), ("DELETE", "/pause")):
-        async with here.session.request(verb, f"{admin}/training/told{part}") as answer:
+        body = {} if verb == "PUT" else None
+        async with here.session.request(verb, f"{admin}/training/told{part}", json=body) as answer:
             assert answer.status == 200, await answer.text()
         found = (await here.api.get(path))["metadata"]["annotations"]
         held.append((found.get("relume.dev/paused"), found.get("relume.dev/cancelled")))

@@ -24,6 +24,7 @@ from preemption.core.inventory import Holding, Ledger, Need, need_of
 from preemption.core.lending.mirror import Mirror, task_of_need
 from preemption.core.lending.seat import JobSeat
 from preemption.core.lending.shortages import Hungry
+from preemption.core.limits import tally_of
 from preemption.core.placement import could_hold, kinds_of
 
 
@@ -88,6 +89,7 @@ class _Placing:
         self._view = room.seen(room.mirror.sync())
         self._chooser = Chooser(self._view, Policy.RELUME, room.mix)
         self._withheld = list(room.hungry)
+        self._limits = tally_of(room.ledger)
         self._failed: dict[Task, int] = {}
         """Tasks of which so many had no room; what is asked for later has none either, since nothing is freed."""
 
@@ -114,13 +116,21 @@ class _Placing:
         first = [other for other in self._withheld if other.priority > one.priority]
         seen = _without(self._view, self._room.ledger, need_of(one.resources), first) if first else self._view
         count = min(one.members, int(seen.room(task).sum()))
+        if self._limits is not None:
+            count = self._limits.room(need_of(one.resources), count)
         if count < max(1, one.least):
             return None
         if not first:
-            return place_gang(self._chooser, [task] * count)
+            return self._counted(one, place_gang(self._chooser, [task] * count))
         spots = place_gang(Chooser(seen, Policy.RELUME, self._room.mix), [task] * count)
         for spot in spots or ():
             self._view.take(task, spot)
+        return self._counted(one, spots)
+
+    def _counted(self, one: Waiting, spots: tuple[Spot, ...] | None) -> tuple[Spot, ...] | None:
+        """These, taken out of what limits leave."""
+        for _ in spots or () if self._limits is not None else ():
+            self._limits.take(need_of(one.resources))
         return spots
 
     def more(self, one: Waiting) -> tuple[Spot, ...]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from events.names import training_key
 from events.units import Instant, Seconds
+from preemption.core.inventory import need_of
 from preemption.core.lending.choosing import yielding_of
 from preemption.core.lending.claims import ClaimBook
 from preemption.core.lending.granting import Because
 from preemption.core.lending.policy import LendingPolicy
 from preemption.core.lending.seat import JobSeat, holdings_of
 from preemption.core.lending.starting import Room, Waiting
+from preemption.core.limits import tally_of
 from preemption.core.placement import Lack
 
 
@@ -66,11 +68,24 @@ def waits_since(seat: JobSeat, now: Instant) -> Instant:
 
 def why_not(one: Waiting, room: Room, found: Lack) -> tuple[Because, str]:
     """Why a job is not started; `found`: what is lacking for one of its members."""
+    if refusal := _refusal(one, room):
+        return Because.LACKS, refusal
     if found.kinds or not found.ever:
         return Because.LACKS, found.message
     if any(hungry.priority > one.priority for hungry in room.hungry):
         return Because.BEHIND, "a model that lacks the same comes first"
     return Because.LACKS, "what is free is not enough for all members, or is reserved for models"
+
+
+def _refusal(one: Waiting, room: Room) -> str:
+    """Which limit beside the nodes says no to its members; empty: none."""
+    tally, need = tally_of(room.ledger), need_of(one.resources)
+    for _ in range(0 if tally is None else one.least):
+        if tally is not None and (refusal := tally.refusal(need)):
+            return refusal
+        if tally is not None:
+            tally.take(need)
+    return ""
 
 
 def _waited(seat: JobSeat, now: Instant) -> Seconds:
