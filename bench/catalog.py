@@ -39,6 +39,9 @@ BENCHMARKS = {
     "weights": About(
         "bench.weights", "weights fetched and verified beside curl and sha256; a hit; last byte to usable"
     ),
+    "coldstart": About(
+        "bench.coldstart", "the embedded model cold from HTTP and S3, 80 MiB/s a connection, beside the sum of its parts"
+    ),
     "caching": About(
         "bench.caching.measure", "what the weight cache keeps of public traces beside other policies; cost of evictions"
     ),

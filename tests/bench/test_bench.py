@@ -15,7 +15,7 @@ from tests.support.needs import ROOT
 pytestmark = pytest.mark.needs("linux")
 
 
-SERVICES = {"parts": "kafka", "kafka": "kafka", "kubernetes": "kubernetes"}
+SERVICES = {"parts": "kafka", "kafka": "kafka", "kubernetes": "kubernetes", "coldstart": "versitygw"}
 """Those that start a real service, and are left out where there is none."""
 
 

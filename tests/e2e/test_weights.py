@@ -14,11 +14,9 @@ from typing import Any
 
 import pytest
 
-from deploy.demo.model import cached_path
 from deploy.demo.server import PROGRAM
 from tests.support.faults import Whole, faulty
 from tests.support.flaky_origin import Origin, served
-from tests.support.openai_clients import llamacpp
 from tests.support.running import Running, asking, running, simulated
 from tests.support.waiting import until
 
@@ -220,20 +218,3 @@ async def test_other_weights_without_an_error(tmp_path: Path) -> None:
 async def _ready(relume: Running) -> list[str]:
     replicas = await relume.replicas()
     return [one["metadata"]["name"] for one in replicas if one["status"]["state"] == "Ready"]
-
-
-@pytest.mark.needs("model")
-async def test_a_real_model_from_http(tmp_path: Path) -> None:
-    """The real model, cold from HTTP with its digest: the answer is a model's, and its report names where time went."""
-    origin = Origin(await asyncio.to_thread(cached_path().read_bytes))
-    origin.rate = LIMIT
-    with served(origin):
-        document = llamacpp().replace(json.dumps(str(cached_path())), origin.url)
-        async with running(tmp_path, document) as relume:
-            answer = await relume.chat("smollm2", max_tokens=4)
-            assert answer.status == 200
-            assert (await answer.json())["choices"][0]["message"]["content"]
-            item = await report(relume, 1)
-            assert item["tiers"] == {"remote": 1}
-            assert {"fetch", "load"} <= {one["phase"] for one in item["phases"]}
-            assert origin.sent == len(origin.content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from pydantic import ValidationError
@@ -80,3 +81,12 @@ def test_pooling_without_embedding_is_refused() -> None:
     """It would have no effect."""
     with pytest.raises(ValidationError, match="add embedding: true"):
         LlamaCppOptions.model_validate({"pooling": "cls"})
+
+
+def test_weights_that_are_still_on_their_way() -> None:
+    """The server hears where they and the adapters are; neither is in its command, which needs no weights then."""
+    request = replace(wanted(weights=""), weights_from=7, adapters=(("one", ""),))
+    read = flags(request)
+    assert (read["weights"], read["weights_from"], read["lora"]) == (None, 7, [])
+    assert LlamaCpp().abilities(request).awaits_weights
+    assert LlamaCpp().probe(request) == LlamaCpp().probe(wanted())

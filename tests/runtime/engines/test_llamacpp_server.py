@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import struct
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -64,6 +66,17 @@ def test_missing_weights_end_with_one_clear_line(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().err == (
         f"relume-llamacpp: {tmp_path}/none.gguf does not exist; check spec.weights.uri\n"
     )
+
+
+def test_weights_that_never_come_end_it_with_one_clear_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And exit code 1: relume is dead, or gave the start up."""
+    monkeypatch.setitem(sys.modules, "xllamacpp", ModuleType("xllamacpp"))
+    ours, theirs = socket.socketpair()
+    ours.close()
+    assert main(["--weights-from", str(theirs.detach()), "--port", "1", "--alias", "m"]) == 1
+    assert "before the weights were here" in capsys.readouterr().err
 
 
 def test_a_missing_engine_names_the_extra(
