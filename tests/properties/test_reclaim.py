@@ -7,10 +7,10 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preemption.core.reclaim.planning import Scene, plan_all, plan_one, units_of
+from preemption.core.reclaim.planning import Scene, plan_one, units_of
 from preemption.core.reclaim.selecting import Unit
 from preemption.core.reclaim.values import Outcome, ReclaimPlan, Shortage, Why
-from tests.support.reclaim import NOW, POLICY, brute_force, feasible, scenes
+from tests.support.reclaim import NOW, POLICY, brute_force, feasible, plan_all, scenes
 
 
 def units(scene: Scene, plan: ReclaimPlan) -> list[Unit]:

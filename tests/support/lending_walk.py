@@ -43,6 +43,8 @@ class Walk(LendingWorld):
         self.lossy = True
         self.lost_nodes: set[str] = set()
         self.noticed: set[tuple[str, int]] = set()
+        self.selected: dict[tuple[str, float], int] = {}
+        """How often a job was chosen at one moment."""
         self.excused: set[tuple[str, int]] = set()
         self.crashes = 0
         for index, model in enumerate(MODELS):
@@ -169,6 +171,10 @@ class Walk(LendingWorld):
         for one in plan.lent.reclaims:
             if one.id in self.reclaims:
                 _assert_goes_on(self.reclaims[one.id][0], one)
+            elif one.shortage:
+                at = one.job, self.now
+                self.selected[at] = self.selected.get(at, 0) + 1
+                assert self.selected[at] <= 2, f"{one.job} is asked and let go in turns"  # (once more by a new leader)
         super().record_reclaims(plan)
         self._may_crash()
 

@@ -14,10 +14,10 @@ from preemption.core.gpus.gang import place_gang
 from preemption.core.gpus.mix import Mix
 from preemption.core.gpus.shapes import NodeSpec, Spot, Task
 from preemption.core.gpus.space import Space
-from preemption.core.reclaim.planning import Scene, units_of
-from preemption.core.reclaim.pricing import refusal
+from preemption.core.reclaim.planning import Scene, after, plan_one, units_of
+from preemption.core.reclaim.pricing import in_turn, refusal
 from preemption.core.reclaim.selecting import Unit
-from preemption.core.reclaim.values import Held, Job, ReclaimPolicy, Shortage
+from preemption.core.reclaim.values import Held, Job, ReclaimPlan, ReclaimPolicy, Shortage
 from tests.support.gpus import mig_node, node, task
 
 NOW = Instant(100_000.0)
@@ -52,6 +52,16 @@ def scene(nodes: Sequence[NodeSpec], *jobs: Job, **more: object) -> Scene:
         for held in one.members:
             space.take(held.task, held.spot)
     return Scene(space=space, jobs=jobs, **more)  # type: ignore[arg-type] # any field
+
+
+def plan_all(scene: Scene, shortages: Sequence[Shortage], policy: ReclaimPolicy, now: Instant) -> list[ReclaimPlan]:
+    """Plans for all shortages, in the order in which they are served; each sees what the ones before it took."""
+    plans = []
+    for shortage in in_turn(shortages):
+        plan = plan_one(scene, shortage, policy, now)
+        plans.append(plan)
+        scene = after(scene, shortage, plan, policy, now)
+    return plans
 
 
 def feasible(base: Scene, short: Shortage, units: Iterable[Unit]) -> bool:

@@ -25,7 +25,8 @@ class Trainer:
     """How a trainer behaves; seconds and steps. `every`: steps between its own checkpoints. `steps`: of the whole job.
 
     `hears`, `saves`: None: it never does. `exits`: from the commit to the end. `ends`: from SIGTERM; None: it ignores
-    it. `dies`: from SIGKILL; None: it cannot be killed. `empties`: from the end to cards seen empty.
+    it. `dies`: from SIGKILL; None: it cannot be killed. `empties`: from the end to cards seen empty. `spoils`: whether
+    a run cannot load the newest checkpoint and says so.
     """
 
     sdk: bool = True
@@ -39,6 +40,7 @@ class Trainer:
     ends: float | None = 1.0
     dies: float | None = 0.2
     empties: float | None = 0.5
+    spoils: bool = False
 
 
 @dataclass
@@ -133,6 +135,7 @@ class SimulatedJob:
             step=run.step if run.spoke else None, step_at=run.began + 0.001 if run.spoke else None,
             resumed_step=run.begins_at if run.spoke else None, checkpoint=self.checkpoint, notice=_notice(run),
             failures=self.failures, retry_at=self.retry_at, blocked=self.blocked,
+            restore_bad=self.trainer.spoils and run.spoke and run.begins_at > 0,
         )  # fmt: skip
 
     def _begin(self, grant: TrainingGranted, now: float) -> Run:

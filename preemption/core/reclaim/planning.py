@@ -24,7 +24,7 @@ from preemption.core.gpus.mig import family
 from preemption.core.gpus.mix import Mix
 from preemption.core.gpus.shapes import Spot
 from preemption.core.gpus.space import Space
-from preemption.core.reclaim.pricing import HOUR, elastic_cost, in_turn, recent, refusal, whole_cost
+from preemption.core.reclaim.pricing import HOUR, elastic_cost, recent, refusal, whole_cost
 from preemption.core.reclaim.selecting import Chosen, Selection, Unit
 from preemption.core.reclaim.values import (
     Coming,
@@ -51,16 +51,6 @@ class Scene:
     jobs: tuple[Job, ...]
     coming: tuple[Coming, ...] = ()
     mix: Mix | None = None
-
-
-def plan_all(scene: Scene, shortages: Sequence[Shortage], policy: ReclaimPolicy, now: Instant) -> list[ReclaimPlan]:
-    """Plans for all shortages, in the order in which they are served; each sees what the ones before it took."""
-    plans = []
-    for shortage in in_turn(shortages):
-        plan = plan_one(scene, shortage, policy, now)
-        plans.append(plan)
-        scene = after(scene, shortage, plan, policy, now)
-    return plans
 
 
 def plan_one(scene: Scene, shortage: Shortage, policy: ReclaimPolicy, now: Instant) -> ReclaimPlan:

@@ -59,8 +59,3 @@ def refusal(job: Job, shortage: Shortage, policy: ReclaimPolicy, now: Instant) -
 def in_turn(shortages: Iterable[Shortage]) -> list[Shortage]:
     """Who is served first: the higher priority, then the older, then by name. The order is total."""
     return sorted(shortages, key=lambda one: (-one.priority, one.since, one.name))
-
-
-def resume_order(parked: Iterable[Job], policy: ReclaimPolicy) -> list[Job]:
-    """Which parked jobs come back first: the most aged priority, then who waited longest, then by name."""
-    return sorted(parked, key=lambda job: (-aged_priority(job, policy), -job.parked, job.name))

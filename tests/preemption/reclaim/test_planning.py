@@ -8,12 +8,11 @@ import pytest
 
 from events.units import Instant, Seconds
 from preemption.core.gpus.shapes import Spot
-from preemption.core.reclaim.claims import Claim, Wanted, for_shortage, live
-from preemption.core.reclaim.planning import Scene, plan_all, plan_one
-from preemption.core.reclaim.pricing import aged_priority, in_turn, resume_order, whole_cost
-from preemption.core.reclaim.values import Coming, Held, Job, Outcome, ReclaimPlan, ReclaimPolicy, Why
+from preemption.core.reclaim.planning import Scene, plan_one
+from preemption.core.reclaim.pricing import aged_priority, in_turn, whole_cost
+from preemption.core.reclaim.values import Coming, Job, Outcome, ReclaimPlan, ReclaimPolicy, Why
 from tests.support.gpus import mig_node, node, task
-from tests.support.reclaim import NOW, POLICY, cards, job, scene, shortage
+from tests.support.reclaim import NOW, POLICY, cards, job, plan_all, scene, shortage
 
 
 def whys(plan: ReclaimPlan) -> dict[str, Why]:
@@ -231,37 +230,13 @@ def test_what_is_left_of_a_victim_is_waited_for() -> None:
 
 
 def test_turns() -> None:
-    """Shortages by priority, age, name; parked jobs by aged priority, then by how long they waited."""
+    """Shortages by priority, age, name; age raises a job's priority up to a bound."""
     order = in_turn([replace(shortage(), name=n, priority=p, since=Instant(s)) for n, p, s in
                      (("c", 1, 1.0), ("b", 2, 5.0), ("a", 2, 5.0), ("d", 2, 4.0))])  # fmt: skip
     assert [one.name for one in order] == ["d", "a", "b", "c"]
-    parked = [replace(job(n, cards(0, 0)), priority=p, parked=Seconds(s)) for n, p, s in
-              (("new", 3, 0.0), ("waits", 0, 3000.0), ("same", 3, 10.0))]  # fmt: skip
-    assert [one.name for one in resume_order(parked, POLICY)] == ["waits", "same", "new"]
-    assert aged_priority(replace(parked[1], parked=Seconds(1e9)), POLICY) == POLICY.most_boost
-
-
-def held(*columns: int) -> tuple[Held, ...]:
-    return tuple(Held(task(), cards(0, column)) for column in columns)
-
-
-def test_claims_live_as_long_as_their_wish() -> None:
-    """Cut to what is still wanted; gone with the model, its uid, its wish, or while its starts fail."""
-    claim = Claim(shortage="m", uid="u", priority=100, places=held(0, 1, 2))
-    assert live([claim], {"m": Wanted("u", 2)}) == [replace(claim, places=held(0, 1))]
-    for gone in ({}, {"m": Wanted("v", 2)}, {"m": Wanted("u", 0)}, {"m": Wanted("u", 2, backs_off=True)}):
-        assert live([claim], gone) == []
-    later = replace(claim, places=held(3))
-    assert live([claim, later], {"m": Wanted("u", 3)}) == [claim]
-
-
-def test_what_is_claimed_is_nobody_elses() -> None:
-    """Freed pieces are kept for the shortage they were freed for (kueue#13662)."""
-    base = scene([node("a", 2)])
-    claim = Claim(shortage="m", uid="u", priority=1, places=held(0))
-    own, other = replace(shortage(2), name="m"), replace(shortage(2), name="n")
-    assert int(for_shortage(base.space, [claim], own).room(own.task).sum()) == 2
-    assert int(for_shortage(base.space, [claim], other).room(other.task).sum()) == 1
+    waited = replace(job("waits", cards(0, 0)), parked=Seconds(3000.0))
+    assert aged_priority(waited, POLICY) == 5
+    assert aged_priority(replace(waited, parked=Seconds(1e9)), POLICY) == POLICY.most_boost
 
 
 def test_policies_are_plain_numbers() -> None:
