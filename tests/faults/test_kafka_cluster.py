@@ -24,6 +24,8 @@ pytestmark = [pytest.mark.needs("kafka"), pytest.mark.slow, *LEAKS]
 
 GATEWAYS = str(Topic.GATEWAYS)
 WRITERS, BATCH = 4, 5
+PAUSE = 0.01
+"""Seconds between a writer's batches: some hundred events a second are enough, and leave the cores to others."""
 STALL = 60.0
 """Seconds without an acknowledgement at most; 2 to 4 on a quiet machine."""
 APPLIED = 120.0
@@ -46,6 +48,7 @@ class Writers:
             number += BATCH
             await self._stubbornly(events)
             self.acknowledged.update(f"{event.source}/{event.id}" for event in events)
+            await asyncio.sleep(PAUSE)
 
     async def _stubbornly(self, events: list[AnyEnvelope]) -> None:
         while True:

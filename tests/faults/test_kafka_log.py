@@ -55,6 +55,7 @@ async def test_kill_9_loses_nothing_and_applies_nothing_twice(broker: Broker) ->
                 number += 5
                 await append_stubbornly(log, events)
                 acknowledged.update(f"{event.source}/{event.id}" for event in events)
+                await asyncio.sleep(0.01)  # some hundred events a second are enough, and leave the cores to others
 
         writers = [asyncio.create_task(write(f"w{n}")) for n in range(4)]
         for _ in range(2):
@@ -119,6 +120,7 @@ def test_a_blocked_loop_would_be_seen() -> None:
 
     assert asyncio.run(blocked()) > STALL_MOST
     assert own((1.0, 3.0), [(0.5, 2.0), (2.5, 2.75)]) == 0.75
+    assert own((1.0, 3.0), [(0.5, 2.0), (2.5, 2.75)], waited=0.5) == 0.25
 
 
 async def _use(log: KafkaEventLog, tell: Teller) -> None:
