@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import gc
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -43,6 +45,19 @@ def command(name: str, examples: Sequence[str], **settings: Any) -> Callable[[F]
     return declare
 
 
+@contextmanager
+def importing() -> Iterator[None]:
+    """No collection of garbage while much is imported: nearly all of it stays, and looking at it again and again was a
+    tenth of the time (measured: 1.8 s of CPU instead of 2.0 for all of relume on a busy machine)."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
 @dataclass(frozen=True, slots=True)
 class Lazy:
     """Where a command is (``module:name``) and what it does, so that help needs no import of it."""
@@ -53,7 +68,8 @@ class Lazy:
     def load(self) -> click.Command:
         """Import it."""
         module, _, name = self.place.partition(":")
-        loaded = getattr(importlib.import_module(module), name)
+        with importing():
+            loaded = getattr(importlib.import_module(module), name)
         assert isinstance(loaded, click.Command), self.place
         return loaded
 

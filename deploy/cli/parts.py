@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from deploy.cli.commands import command
+from deploy.cli.commands import command, importing
 from deploy.cli.failing import Refused
 from deploy.cli.setting_options import setting_options, settings_given
 from deploy.settings.events_url import KafkaEvents, MemoryEvents
@@ -105,8 +105,9 @@ def _run(role: str, given: dict[str, str | None], files: tuple[str, ...] = ()) -
             "--events kafka://HOST:PORT or set RELUME_EVENTS. With memory: and sqlite: one process runs everything: "
             "relume up."
         )
-    from deploy.compose.roles import Role  # noqa: PLC0415 - everything that runs; not for --help
-    from deploy.compose.up import run  # noqa: PLC0415 - as above
+    with importing():
+        from deploy.compose.roles import Role  # noqa: PLC0415 - everything that runs; not for --help
+        from deploy.compose.up import run  # noqa: PLC0415 - as above
 
     try:
         return run(settings, files, Role(role))

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from deploy.cli.commands import command
+from deploy.cli.commands import command, importing
 from deploy.cli.failing import Refused
 from deploy.cli.setting_options import setting_options, settings_given
 from deploy.settings.settings import Settings, SettingsRefused
@@ -40,7 +40,8 @@ def up(files: Sequence[str], **given: str | None) -> int:
     requests get 503, running streams finish within --drain-bound, then it ends with exit code 0.
     """
     settings = settings_given(given)
-    from deploy.compose.up import run  # noqa: PLC0415 - everything that runs; not for --help
+    with importing():
+        from deploy.compose.up import run  # noqa: PLC0415 - everything that runs; not for --help
 
     try:
         return run(settings, tuple(files))
