@@ -89,6 +89,7 @@ def _node(pool: Pool, node: CardsObserved, facts: Facts) -> GpuNode:
         node=node.node, cpu=node.cpu, cpu_free=round(int(pool.space.cpu[row]) / MILLI, 3),
         memory_bytes=node.memory_bytes, memory_free_bytes=max(0, int(pool.space.memory[row])),
         fragmented=round(pool.fragmented_milli(node.node) / MILLI, 3),
+        network=list(pool.space.nodes[row].network),
         cards=[_card(pool, (node.node, card), here, facts) for card in node.cards],
     )  # fmt: skip
 
@@ -97,11 +98,13 @@ def _card(pool: Pool, which: tuple[str, Card], here: Sequence[Holder], facts: Fa
     from preemption.core.gpus.cards import usable_bytes  # noqa: PLC0415 - see `Gpus`
 
     node, card = which
-    mark = facts.cordoned.get((node, card.id))
+    mark, row = facts.cordoned.get((node, card.id)), pool.space.index[node]
+    spec = next(one for one in pool.space.nodes[row].cards if one.id == card.id)
     return GpuCard(
         id=card.id, product=card.product, profile=card.profile, virtual=card.virtual,
         memory_bytes=card.memory_bytes or None, usable_bytes=usable_bytes(card) or None,
-        units=round(facts.policy.worth(card.product), 3), free=pool.free_milli(node, card.id) / MILLI,
+        link=spec.link, numa=spec.numa, units=round(facts.policy.worth(card.product), 3),
+        free=pool.free_milli(node, card.id) / MILLI,
         cordoned=None if mark is None else mark.reason or "by hand",
         holders=[
             GpuHolder(replica=one.replica, model=one.model, share=one.resources.gpu_fraction or 1.0)

@@ -27,6 +27,10 @@ class GpuCard(Shape):
     """As the driver reports it; null when unknown."""
     usable_bytes: int | None
     """What programs can have of it; null when unknown."""
+    link: int | None
+    """Cards of a node with the same number all reach each other over NVLink; null: none that is known."""
+    numa: int | None
+    """The NUMA node that it hangs on; null when unknown."""
     units: float
     """What it is worth in A100s."""
     free: float
@@ -45,6 +49,9 @@ class GpuNode(Shape):
     memory_bytes: int
     memory_free_bytes: int
     fragmented: float
+    network: list[str]
+    """In which parts of the network it is by its labels, the widest first (zone, spine, leaf, NVLink domain); empty
+    where one is not known."""
     cards: list[GpuCard]
 
 

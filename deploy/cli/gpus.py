@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import click
@@ -56,7 +57,7 @@ def gpus(connection: Connection, output: str) -> None:
     say(f"{inventory['free']:g} of {inventory['total']} GPUs are free; {lost:.1f} % of all are free and of no use")
 
 
-_COLUMNS: Final = ("NODE", "GPU", "PRODUCT", "USABLE", "A100S", "FREE", "HOLDERS")
+_COLUMNS: Final = ("NODE", "GPU", "PRODUCT", "USABLE", "NVLINK", "NUMA", "A100S", "FREE", "HOLDERS")
 
 
 def _row(node: Mapping[str, Any], card: Mapping[str, Any]) -> list[str]:
@@ -65,9 +66,14 @@ def _row(node: Mapping[str, Any], card: Mapping[str, Any]) -> list[str]:
     usable = card["usableBytes"]
     return [
         node["node"], card["id"], _kind(card),
-        UNKNOWN if usable is None else format_quantity(usable), f"{card['units']:g}", f"{card['free']:g}",
+        UNKNOWN if usable is None else format_quantity(usable), _domain(card["link"]), _domain(card["numa"]),
+        f"{card['units']:g}", f"{card['free']:g}",
         ", ".join([*(_holder(holder) for holder in card["holders"]), *_cordoned(card)]),
     ]  # fmt: skip
+
+
+def _domain(number: int | None) -> str:
+    return UNKNOWN if number is None else str(number)
 
 
 def _kind(card: Mapping[str, Any]) -> str:
@@ -84,17 +90,35 @@ def _holder(holder: Mapping[str, Any]) -> str:
 
 
 def picture(inventory: Mapping[str, Any]) -> list[str]:
-    """One line a node, one block a card, one letter a model; a legend below."""
+    """One line a node, one block a card, one letter a model; a legend below. Between two cards: ``=`` where they reach
+    each other over NVLink, ``|`` where they hang on different NUMA nodes."""
     models = sorted({holder["model"] for card in _cards(inventory) for holder in card["holders"]})
     marks = {model: _LETTERS[index] if index < len(_LETTERS) else _OTHERS for index, model in enumerate(models)}
     width = max((len(node["node"]) for node in inventory["nodes"]), default=0)
     lines = [
-        f"{node['node']:{width}}  {' '.join(_block(card, marks) for card in node['cards']) or 'no GPU'}"
-        for node in inventory["nodes"]
+        f"{node['node']:{width}}  {_row_of_blocks(node['cards'], marks) or 'no GPU'}" for node in inventory["nodes"]
     ]
     legend = [f"{mark} {model}" for model, mark in marks.items() if mark != _OTHERS]
     legend += [f"{_OTHERS} others"] if _OTHERS in marks.values() else []
-    return [*lines, "", "   ".join([*legend, f"{_FREE} free"])]
+    joins = {_join(*pair).strip() for node in inventory["nodes"] for pair in pairwise(node["cards"])}
+    legend += [f"{_FREE} free", *(words for mark, words in _JOINS.items() if mark in joins)]
+    return [*lines, "", "   ".join(legend)]
+
+
+_JOINS: Final = {"=": "= NVLink", "|": "| another NUMA node"}
+
+
+def _row_of_blocks(cards: Sequence[Mapping[str, Any]], marks: Mapping[str, str]) -> str:
+    blocks = [_block(card, marks) for card in cards]
+    joins = [_join(*pair) for pair in pairwise(cards)]
+    return "".join(part for both in zip(blocks, [*joins, ""], strict=True) for part in both) if blocks else ""
+
+
+def _join(left: Mapping[str, Any], right: Mapping[str, Any]) -> str:
+    if left.get("link") is not None and left.get("link") == right.get("link"):
+        return "="
+    numas = {left.get("numa"), right.get("numa")}
+    return " | " if len(numas) > 1 and None not in numas else " "
 
 
 def _cards(inventory: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -20,6 +20,7 @@ from deploy.local.folder import DataFolder
 from deploy.local.keeping import Keeper, NoKeeper
 from deploy.local.settings import LocalSettings
 from deploy.local.training.local import TrainingStats
+from deploy.settings.gpus import made_up_cards, parse_gpus
 from deploy.settings.settings import Settings
 from events.clock import Clock
 from events.log import EventLog
@@ -159,7 +160,9 @@ class TrainingOutput:
 
 def local_settings(settings: Settings) -> LocalSettings:
     """The local cluster's part of the settings."""
+    gpus = settings.gpus
+    made_up = made_up_cards(parse_gpus(gpus)) if isinstance(gpus, str) else ()
     return LocalSettings(
-        node=settings.node_name, gpus=settings.gpus, cpu=settings.cpu, memory_bytes=settings.memory,
-        sleep_memory=settings.sleep_memory,
+        node=settings.node_name, gpus=gpus if isinstance(gpus, int) else None, made_up=made_up, cpu=settings.cpu,
+        memory_bytes=settings.memory, sleep_memory=settings.sleep_memory,
     )  # fmt: skip

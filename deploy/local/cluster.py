@@ -177,7 +177,9 @@ class LocalCluster:
         self._survivors.clear()
 
     async def _take_inventory(self) -> CardsObserved:
-        cards = await take_inventory(self._settings.node, self._settings.gpus)
+        settings = self._settings
+        cards = await take_inventory(settings.node, 0 if settings.made_up else settings.gpus)
+        cards = replace(cards, cards=settings.made_up or cards.cards)
         cpu, memory = self._settings.cpu, self._settings.memory_bytes
         return replace(
             cards, cpu=cards.cpu if cpu is None else cpu,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import logging
 import os
 import platform
 import re
@@ -20,9 +21,12 @@ from typing import Final
 
 import psutil
 
+from deploy.local.topology import SeenCard, parse_instances, parse_matrix, split, with_topology
 from events.types.replicas import Card, CardsObserved
 
-NVIDIA_QUERY: Final = ("--query-gpu=index,uuid,name,memory.total", "--format=csv,noheader,nounits")
+logger = logging.getLogger(__name__)
+
+NVIDIA_QUERY: Final = ("--query-gpu=index,uuid,name,memory.total,pci.bus_id", "--format=csv,noheader,nounits")
 NVIDIA_BOUND: Final = 20.0
 """Seconds for nvidia-smi: it loads the driver, which takes seconds when nothing else holds it."""
 RESERVED: Final = 512 << 20
@@ -38,7 +42,7 @@ class InventoryFailed(Exception):
 
 async def take_inventory(node: str, gpus: int | None) -> CardsObserved:
     """What there is. `gpus` None: the real ones; N: at most N of them or, when there is none, N virtual ones."""
-    real = visible_cards(await _nvidia_cards(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    real = () if gpus == 0 else await _nvidia_cards(os.environ.get("CUDA_VISIBLE_DEVICES"))
     cards = real if gpus is None else real[:gpus]
     if not real and gpus:
         cards = tuple(Card(id=f"virtual-{index}", product="virtual", virtual=True) for index in range(gpus))
@@ -54,8 +58,29 @@ def node_name() -> str:
     return label or "local"
 
 
-async def _nvidia_cards() -> tuple[Card, ...]:
-    return parse_nvidia(await ask_nvidia(NVIDIA_QUERY))
+async def _nvidia_cards(visible: str | None) -> tuple[Card, ...]:
+    """The cards that are visible, with how they reach each other where that can be known; of one that is split its MIG
+    instances."""
+    seen = parse_nvidia(await ask_nvidia(NVIDIA_QUERY))
+    if not seen:
+        return ()
+    listed, matrix = await asyncio.gather(ask_nvidia(("-L",)), _matrix() if len(seen) > 1 else _nothing())
+    cards, instances = with_topology(seen, parse_matrix(matrix)), parse_instances(listed)
+    return visible_cards(
+        [split(card, instances.get(card.id, ())) for card in cards], [card.id for card in cards], visible
+    )
+
+
+async def _matrix() -> str:
+    try:
+        return await ask_nvidia(("topo", "-m"))
+    except InventoryFailed as error:  # virtual machines and old drivers; the cards can be used all the same
+        logger.warning("how the GPUs reach each other is not known: %s", error)
+        return ""
+
+
+async def _nothing() -> str:
+    return ""
 
 
 async def ask_nvidia(query: Sequence[str]) -> str:
@@ -84,33 +109,36 @@ async def ask_nvidia(query: Sequence[str]) -> str:
     return text
 
 
-def parse_nvidia(text: str) -> tuple[Card, ...]:
+def parse_nvidia(text: str) -> tuple[SeenCard, ...]:
     """The cards in the answer to `NVIDIA_QUERY`. Unified-memory machines say ``[N/A]`` for the memory: 0, not known."""
     cards = []
     for row in csv.reader(text.splitlines(), skipinitialspace=True):
-        if len(row) == 4 and row[1].startswith("GPU-"):
+        if len(row) in (4, 5) and row[1].startswith("GPU-") and row[0].strip().isdigit():
             mebibytes = row[3].strip()
             memory = (int(mebibytes) << 20) if mebibytes.isdigit() else 0
-            cards.append(Card(id=row[1].strip(), product=row[2].strip(), memory_bytes=memory))
+            card = Card(id=row[1].strip(), product=row[2].strip(), memory_bytes=memory)
+            cards.append(SeenCard(int(row[0]), row[4].strip() if len(row) == 5 else "", card))
     return tuple(cards)
 
 
-def visible_cards(cards: Sequence[Card], visible: str | None) -> tuple[Card, ...]:
-    """The cards that CUDA_VISIBLE_DEVICES leaves to this process: unset, all; indices or UUIDs, those, in that order.
+def visible_cards(parts: Sequence[Sequence[Card]], ids: Sequence[str], visible: str | None) -> tuple[Card, ...]:
+    """What CUDA_VISIBLE_DEVICES leaves to this process of cards with these `ids`, of which each is itself or its MIG
+    instances: unset, all; indices or UUIDs, those, in that order.
 
     CUDA stops at the first entry it does not know, and so does this.
     """
     if visible is None:
-        return tuple(cards)
+        return tuple(card for cards in parts for card in cards)
     chosen: list[Card] = []
     for entry in (part.strip() for part in visible.split(",")):
-        if entry.isdigit() and int(entry) < len(cards):
-            chosen.append(cards[int(entry)])
+        if entry.isdigit() and int(entry) < len(parts):
+            chosen += parts[int(entry)]
             continue
-        named = [card for card in cards if entry and card.id.startswith(entry)]
+        named = [cards for cards, known in zip(parts, ids, strict=True) if entry and known.startswith(entry)]
+        named += [[card] for cards in parts for card in cards if card.profile and entry and card.id.startswith(entry)]
         if len(named) != 1:
             break
-        chosen += named
+        chosen += named[0]
     return tuple(dict.fromkeys(chosen))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from deploy.local.progress import StartDeadline
+from events.types.replicas import Card
 from events.units import Seconds
 
 
@@ -15,6 +16,8 @@ class LocalSettings:
     node: str = "local"
     gpus: int | None = None
     """None: the real cards. N: at most N of them or, on a machine without any, N virtual ones."""
+    made_up: tuple[Card, ...] = ()
+    """Virtual cards that are declared one by one; then there are no others."""
     cpu: float | None = None
     """Cores for all replicas together; None: all there are."""
     memory_bytes: int | None = None

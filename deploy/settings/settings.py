@@ -15,11 +15,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from deploy.settings.cache_peers import CachePeerFields
 from deploy.settings.events_url import EventsUrl, KafkaEvents, SqliteEvents, parse_events_url
+from deploy.settings.gpus import checked_gpus
 from deploy.settings.kafka import KafkaFields
 from deploy.settings.kubernetes import KubernetesFields
 from deploy.settings.peers import PeerFields
@@ -117,8 +118,9 @@ class Settings(WeightFields, CachePeerFields, PeerFields, PrometheusFields, Kube
     admin_client_ca: Path | None = None
     """Certificates (PEM) of the authorities whose clients may use the admin port; with admin_tls_cert."""
 
-    gpus: Annotated[int, Field(ge=0, le=1024)] | None = None
-    """Virtual GPUs to declare. Default: the real ones, if there are any."""
+    gpus: Annotated[int | str, BeforeValidator(checked_gpus)] | None = None
+    """Virtual GPUs to declare: how many, or which, such as 2xA100-80GB:nvlink=0,1xA100-40GB:mig=3g.20gb/2*1g.5gb.
+    Default: the real ones, if there are any."""
     cpu: Annotated[float, Field(gt=0)] | None = None
     """Cores that replicas may use together. Default: all."""
     memory: Annotated[Quantity, Field(gt=0)] | None = None

@@ -14,6 +14,7 @@ from autoscaler.policy_spec import POLICIES as POLICIES  # noqa: PLC0414 - who c
 from autoscaler.spec import ScalingSpec
 from coldstart.spec import ColdStartSpec, WeightsSpec
 from deploy.spec.document import MetadataSpec, broken_rule
+from deploy.spec.mig import mig_rules
 from deploy.spec.pod import PodSpec, ScaleTargetSpec
 from deploy.spec.policy import ModelPolicy, Objectives, Percentiles
 from events.names import ModelName, ReplicaName
@@ -136,6 +137,7 @@ class Model(Spec):
             *_engine_rules(self.spec),
             *_adapter_rules(self.spec),
             *_sleep_rules(self.spec),
+            *mig_rules(self.spec.resources),
             *_pod_rules(self.spec),
             *_scaling_rules(self.spec),
             *_time_rules(self.spec),

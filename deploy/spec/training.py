@@ -8,6 +8,7 @@ from pydantic import ValidationError, model_validator
 from pydantic_core import InitErrorDetails
 
 from deploy.spec.document import MetadataSpec, broken_rule
+from deploy.spec.mig import mig_rules
 from deploy.spec.pod import PodSpec
 from events.spec import Spec
 from preemption.core.training import Channel, CheckpointPolicy, TrainingPolicy
@@ -35,7 +36,7 @@ class TrainingJob(Spec):
 
     @model_validator(mode="after")
     def _rules_between_fields(self) -> Self:
-        broken = [*_gang_rules(self.spec), *_contract_rules(self.spec)]
+        broken = [*mig_rules(self.spec.resources), *_gang_rules(self.spec), *_contract_rules(self.spec)]
         if broken:
             raise ValidationError.from_exception_data("TrainingJob", broken)
         return self

@@ -14,6 +14,7 @@ from events.types.grants import Placement
 from events.types.limits import Limit
 from events.types.replicas import CardsObserved, Taint
 from events.types.shared import Resources
+from preemption.core.gpus.boards import domains_of
 from preemption.core.gpus.topology import Domain
 from preemption.core.gradient import Gradient, Instances, Look
 
@@ -175,7 +176,7 @@ class Ledger:
         whole = len(cards) - len(profiles)
         node = Node(
             seen.node, cpu, seen.memory_bytes, cards, cpu, seen.memory_bytes, free_cards, whole, profiles, holdings,
-            seen.labels, seen.taints, _domains(seen),
+            seen.labels, seen.taints, dict(zip(cards, domains_of(seen.cards), strict=False)),
         )  # fmt: skip
         for holding in holdings.values():
             node.take(holding, 1)
@@ -252,9 +253,3 @@ class Ledger:
             self._overcommitted.add(node.name)
         else:
             self._overcommitted.discard(node.name)
-
-
-def _domains(seen: CardsObserved) -> dict[str, Domain]:
-    """Of each card; empty where nothing is known of any."""
-    known = any(card.link is not None or card.numa is not None for card in seen.cards)
-    return {card.id: (card.link, card.numa) for card in seen.cards} if known else {}

@@ -145,6 +145,13 @@ ROWS: dict[str, Row] = {
         "gpus and gpuFraction are given together",
         "keep one",
     ),
+    "mig-profile": (
+        "spec.resources",
+        {"migProfile": "1g.11gb"},
+        "spec.resources.migProfile",
+        "no known card has such a MIG profile",
+        "did you mean 1g.10gb (A100-40GB, A100-80GB, H100-80GB)? nvidia-smi mig -lgip lists a card's own",
+    ),
     "text-is-no-number": ("spec.slots", "4", "spec.slots", "must be a whole number", None),
     "bool-is-no-number": ("spec.resources.cpu", True, "spec.resources.cpu", "must be a number", None),
     "negative-bytes": (
@@ -181,6 +188,7 @@ ROWS: dict[str, Row] = {
 BEYOND_SCHEMA = frozenset(
     {
         "duration-of-ages",
+        "mig-profile",
         "min-max",
         "target",
         "policy",

@@ -40,6 +40,8 @@ TRAINING_ROWS: dict[str, Row] = {
                     "write 8 or less, or raise spec.members"),
     "fraction-and-whole": ("spec.resources.gpuFraction", 0.5, "spec.resources",
                            "gpus and gpuFraction are given together", "keep one"),
+    "mig-profile": ("spec.resources", {"migProfile": "9g.80gb"}, "spec.resources.migProfile",
+                    "no known card has such a MIG profile", None),
     "priority": ("spec.priority", 2_000_000, "spec.priority", "must be at most 1000000", "write 1000000 or less"),
     "budget": ("spec.preemption.budgetPerHour", 0, "spec.preemption.budgetPerHour", "must be at least 1",
                "write 1 or more"),
@@ -65,7 +67,7 @@ TRAINING_ROWS: dict[str, Row] = {
 }  # fmt: skip
 BEYOND_TRAINING_SCHEMA = frozenset({
     "program-empty", "nul", "variable-ours", "folder", "min-members", "fraction-and-whole", "channel-twice", "ack",
-    "no-ack", "unsent-signal", "mount-of-nothing",
+    "no-ack", "mig-profile", "unsent-signal", "mount-of-nothing",
 })  # fmt: skip
 
 BAD_TRAINING = [pytest.param(*row, id=name) for name, row in TRAINING_ROWS.items()]

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from events.types.replicas import CLOSES, Card, CardsObserved
-from preemption.core.gpus.mig import INSTANCE, family_of
+from preemption.core.gpus.boards import domains_of, network_of
+from preemption.core.gpus.mig import INSTANCE
+from preemption.core.gpus.mig_names import family_of
 from preemption.core.gpus.mig_table import PROFILES
 from preemption.core.gpus.shapes import MILLI, CardSpec, Mode, NodeSpec
+from preemption.core.gpus.topology import Domain
 
 MEBIBYTE: Final = 1 << 20
 
@@ -56,20 +59,22 @@ def node_spec(seen: CardsObserved) -> NodeSpec:
     with a taint that keeps pods away has nothing left for what does not say that it bears it, and nothing that is
     planned here does."""
     closed = any(taint.effect in CLOSES for taint in seen.taints)
-    cards = tuple(_card_spec(card) for card in seen.cards)
+    domains = domains_of(seen.cards) or ((None, None),) * len(seen.cards)
+    cards = tuple(_card_spec(card, domain) for card, domain in zip(seen.cards, domains, strict=True))
     products = {card.product for card in seen.cards}
     return NodeSpec(
         name=seen.node, cpu_milli=0 if closed else int(round(seen.cpu * MILLI, 6)),
         memory_bytes=0 if closed else seen.memory_bytes,
         model=products.pop() if len(products) == 1 else "", cards=cards,
+        network=network_of(seen.labels),
     )  # fmt: skip
 
 
-def _card_spec(card: Card) -> CardSpec:
+def _card_spec(card: Card, domain: Domain) -> CardSpec:
     if card.profile:
         family = INSTANCE + card.profile
         return CardSpec(id=card.id, mode=Mode.MIG, family=family, usable_bytes=card.memory_bytes)
-    return CardSpec(id=card.id, usable_bytes=usable_bytes(card), link=card.link, numa=card.numa)
+    return CardSpec(id=card.id, usable_bytes=usable_bytes(card), link=domain[0], numa=domain[1])
 
 
 def _words(product: str) -> list[str]:

@@ -18,13 +18,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from preemption.core.gpus.mig_table import PRODUCTS, PROFILES, SLICES
+from preemption.core.gpus.mig_table import PROFILES, SLICES
 
 MEDIA = 1 << 8
 """The bit of a state that says: a ``+me`` instance exists."""
-
-SIZE_GAP = 0.05
-"""A card's memory may be this far from the size in the family's name (an H100 with "80 GB" reports 79.6 GiB)."""
 
 STATES = 1 << 9
 """How many states there are."""
@@ -144,23 +141,6 @@ class Family:
 def family(name: str) -> Family:
     """The tables of a family. KeyError: there is none of that name."""
     return Family(name)
-
-
-def family_of(product: str, memory_bytes: int = 0) -> str | None:
-    """The family of a card by its product's name; where the name leaves it open, by its memory. None: no MIG card."""
-    known = PRODUCTS.get(product)
-    if known is not None or "MIG" in product:
-        return known
-    words = product.replace("RTX PRO 6000", "RTX").split()
-    near = [name for name in PROFILES if name.partition("-")[0] in words]
-    return min((name for name in near if _size_gap(name, memory_bytes) <= SIZE_GAP),
-               key=lambda name: _size_gap(name, memory_bytes), default=None)  # fmt: skip
-
-
-def _size_gap(name: str, memory_bytes: int) -> float:
-    """How far a card's memory is from the GiB in the family's name, as a share of it."""
-    named = float(name.rsplit("-", 1)[1].removesuffix("GB"))
-    return abs(memory_bytes / (1 << 30) - named) / named
 
 
 def create_order(profiles: Sequence[str]) -> list[str]:

@@ -47,6 +47,9 @@ PROFILES: Final[dict[str, tuple[Row, ...]]] = {
     "H200-141GB": _seven(("1g.18gb", "2g.35gb", "3g.71gb", "4g.71gb", "7g.141gb"), (16384, 33280, 0, 143360)),
     "B200-180GB": _seven(("1g.23gb", "2g.45gb", "3g.90gb", "4g.90gb", "7g.180gb"), (0, 0, 0, 0)),
     "GB200-186GB": _seven(("1g.23gb", "2g.47gb", "3g.93gb", "4g.93gb", "7g.186gb"), (0, 0, 0, 0)),
+    "GH200-144GB": _seven(("1g.18gb", "2g.36gb", "3g.72gb", "4g.72gb", "7g.144gb"), (0, 0, 0, 0)),
+    "B300-269GB": _seven(("1g.34gb", "2g.67gb", "3g.135gb", "4g.135gb", "7g.269gb"), (0, 0, 0, 0)),
+    "GB300-278GB": _seven(("1g.35gb", "2g.70gb", "3g.139gb", "4g.139gb", "7g.278gb"), (0, 0, 142336, 284672)),
     "A30-24GB": (
         ("1g.6gb", 1, 1, 5836, _FOUR_ONES),
         ("1g.6gb+me", 1, 1, 5836, _FOUR_ONES),
@@ -68,6 +71,13 @@ SLICES: Final = {"A30-24GB": (4, 4), "RTX-PRO-6000-96GB": (4, 4)}
 CONFIRMED: Final = frozenset({"A100-40GB", "A100-80GB", "H100-80GB", "H100-94GB", "A30-24GB"})
 """Families whose starts were read from real outputs (A100-80GB: same chip as A100-40GB)."""
 
+OTHER_NAMES: Final = (
+    "1g.24gb+me", "1g.24gb+gfx", "1g.24gb+me.all", "1g.24gb-me", "2g.48gb+gfx", "2g.48gb+me.all", "2g.48gb-me",
+    "4g.96gb+gfx", "3g.95gb", "4g.95gb", "7g.189gb", "1g.31gb", "1g.31gb+me", "3g.126gb", "4g.126gb", "7g.251gb",
+)  # fmt: skip
+"""Names that cards have been seen with and that are not in the table: those of an RTX PRO 6000 with and without its
+engines, of a GB200 by its real ``-lgip``, and of a GB300 under drivers of the series 610, whose names differ."""
+
 PRODUCTS: Final = {
     "NVIDIA A100-SXM4-40GB": "A100-40GB", "NVIDIA A100-PCIE-40GB": "A100-40GB",
     "NVIDIA A100-SXM4-80GB": "A100-80GB", "NVIDIA A100 80GB PCIe": "A100-80GB",
@@ -76,6 +86,7 @@ PRODUCTS: Final = {
     "NVIDIA H100 SXM5 96GB": "H100-96GB", "NVIDIA GH200 480GB": "H100-96GB", "NVIDIA H20": "H100-96GB",
     "NVIDIA H200": "H200-141GB", "NVIDIA H200 NVL": "H200-141GB",
     "NVIDIA B200": "B200-180GB", "NVIDIA GB200": "GB200-186GB", "NVIDIA A30": "A30-24GB",
+    "NVIDIA GH200 144G HBM3e": "GH200-144GB", "NVIDIA B300 SXM6 AC": "B300-269GB", "NVIDIA GB300": "GB300-278GB",
     "NVIDIA RTX PRO 6000 Blackwell Server Edition": "RTX-PRO-6000-96GB",
 }  # fmt: skip
 """Family by the product's name as nvidia-smi and NVML write it."""

@@ -52,13 +52,15 @@ class CardSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec:
-    """A node and its cards. `model` is the kind of its cards, as work asks for it (``A100``), or empty."""
+    """A node and its cards. `model` is the kind of its cards, as work asks for it (``A100``), or empty. `network`: in
+    which parts of it the node is, the widest first, each empty where it is not known."""
 
     name: str
     cpu_milli: int
     memory_bytes: int
     model: str = ""
     cards: tuple[CardSpec, ...] = ()
+    network: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

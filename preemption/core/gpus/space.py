@@ -63,6 +63,8 @@ class Space:
         """Whether every card is whole or shared: no MIG, no turns."""
         self.has_domains = any(c.link is not None or c.numa is not None for node in nodes for c in node.cards)
         """Whether it is known of any card which others it reaches how."""
+        self.network = _network(nodes)
+        """By node and level: a number for the part of the network that it is in; -1: not known."""
         self._has_models: dict[tuple[str, ...], Flags] = {}
         self._needs: dict[Task, Ints] = {}
 
@@ -194,3 +196,14 @@ class Space:
         state ^= bits
         self.state[spot.node, column] = state
         self.free[spot.node, column] = tables.free_slices(state & ~MEDIA) * MILLI // tables.slices
+
+
+def _network(nodes: Sequence[NodeSpec]) -> Ints:
+    levels = max((len(node.network) for node in nodes), default=0)
+    numbers: dict[tuple[int, str], int] = {}
+    table = np.full((len(nodes), levels), -1, dtype=np.int64)
+    for row, node in enumerate(nodes):
+        for level, name in enumerate(node.network):
+            if name:
+                table[row, level] = numbers.setdefault((level, name), len(numbers))
+    return table

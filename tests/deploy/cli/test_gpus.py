@@ -60,10 +60,10 @@ def test_the_table_says_who_holds_what(relume: Relume, pool: LiveAdmin) -> None:
     """A line a card; usable rather than nominal bytes; unknown is not zero."""
     ran = relume("gpus", live=pool)
     lines = [line.split() for line in ran.out.splitlines()]
-    assert lines[0] == ["NODE", "GPU", "PRODUCT", "USABLE", "A100S", "FREE", "HOLDERS"]
-    assert lines[1] == ["n1", "g0", "NVIDIA", "A100-SXM4-40GB", "39.2Gi", "1", "0", "llama-1-0"]
-    assert lines[2] == ["n1", "g1", "virtual", "-", "1", "0.5", "embed-1-0", "(0.5)"]
-    assert lines[3] == ["n2", "g2", "virtual", "-", "1", "1"]
+    assert lines[0] == ["NODE", "GPU", "PRODUCT", "USABLE", "NVLINK", "NUMA", "A100S", "FREE", "HOLDERS"]
+    assert lines[1] == ["n1", "g0", "NVIDIA", "A100-SXM4-40GB", "39.2Gi", "0", "-", "1", "0", "llama-1-0"]
+    assert lines[2] == ["n1", "g1", "virtual", "-", "-", "-", "1", "0.5", "embed-1-0", "(0.5)"]
+    assert lines[3] == ["n2", "g2", "virtual", "-", "-", "-", "1", "1"]
     assert ran.err.startswith("1.5 of 3 GPUs are free; ")
 
 
@@ -82,6 +82,16 @@ def test_the_picture_of_many_models_stays_readable() -> None:
     assert "[#·······]" in lines[0]
     assert lines[1] == "b  no GPU"
     assert lines[-1].endswith("# others   · free")
+
+
+def test_the_picture_shows_how_cards_reach_each_other() -> None:
+    """Islands of NVLink hang together, NUMA nodes are apart; the legend says so where there are any."""
+    domains = [(0, 0), (0, 0), (None, 0), (1, 1), (1, 1), (None, None)]
+    cards = [{"holders": [], "link": link, "numa": numa} for link, numa in domains]
+    lines = picture({"nodes": [{"node": "a", "cards": cards}]})
+    card = "[········]"
+    assert lines[0] == f"a  {card}={card} {card} | {card}={card} {card}"
+    assert lines[-1] == "· free   = NVLink   | another NUMA node"
 
 
 def test_json_is_the_inventory(relume: Relume, pool: LiveAdmin) -> None:

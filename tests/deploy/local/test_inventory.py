@@ -25,6 +25,8 @@ from events.types.replicas import Card
 
 A = Card(id="GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77", product="NVIDIA H200", memory_bytes=143771 << 20)
 B = Card(id="GPU-a16a2b41-9f0c-4f3b-8c56-0c2b1f6f7d11", product="NVIDIA GH200, 480GB", memory_bytes=0)
+PARTS = (Card(id="MIG-a1", profile="1g.18gb"), Card(id="MIG-b2", profile="3g.71gb"))
+"""What `A` is split into, where it is."""
 ANSWER = """0, GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77, NVIDIA H200, 143771
 1, GPU-a16a2b41-9f0c-4f3b-8c56-0c2b1f6f7d11, "NVIDIA GH200, 480GB", [N/A]
 """
@@ -33,7 +35,7 @@ ANSWER = """0, GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77, NVIDIA H200, 143771
 
 def test_answer_of_nvidia_smi() -> None:
     """Ids, products and memory are read; memory that is not told is 0, and other lines are not cards."""
-    assert parse_nvidia(ANSWER) == (A, B)
+    assert [one.card for one in parse_nvidia(ANSWER)] == [A, B]
     assert parse_nvidia("No devices were found\n") == ()
 
 
@@ -44,7 +46,17 @@ def test_answer_of_nvidia_smi() -> None:
 )  # fmt: skip
 def test_visible_cards(visible: str | None, cards: tuple[Card, ...]) -> None:
     """CUDA_VISIBLE_DEVICES of relume itself bounds what its replicas may have, read as CUDA reads it."""
-    assert visible_cards((A, B), visible) == cards
+    assert visible_cards(((A,), (B,)), (A.id, B.id), visible) == cards
+
+
+@pytest.mark.parametrize(
+    ("visible", "cards"),
+    [(None, (*PARTS, B)), ("0", PARTS), ("1,0", (B, *PARTS)), ("GPU-5d5", PARTS), ("MIG-b", (PARTS[1],)),
+     ("MIG-", ()), (f"{PARTS[1].id},0", (PARTS[1], PARTS[0]))],
+)  # fmt: skip
+def test_visible_instances(visible: str | None, cards: tuple[Card, ...]) -> None:
+    """A split card is all its instances; one of them can be named."""
+    assert visible_cards((PARTS, (B,)), (A.id, B.id), visible) == cards
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,18 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preemption.core.gpus.mig import MEDIA, Instance, create_order, family, family_of
+from preemption.core.gpus.mig import MEDIA, Instance, create_order, family
+from preemption.core.gpus.mig_names import (
+    families_with,
+    family_of,
+    known_profiles,
+    nearest_profile,
+    profile_bytes,
+    starts_beside,
+)
 from preemption.core.gpus.mig_table import CONFIRMED, PRODUCTS, PROFILES, SLICES
 
 FAMILIES = sorted(PROFILES)
@@ -141,3 +149,35 @@ def test_media_engines_are_told_apart() -> None:
     assert state & MEDIA
     assert tables.start("1g.5gb+me", state) is None
     assert tables.start("1g.5gb", state) is not None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("1g.5", "1g.5gb"), ("7g.79gb", "7g.80gb"), ("9g.80gb", "7g.80gb"), ("3G.40GB", "3g.40gb"),
+     ("nvidia.com/mig-1g.10gb.me", "1g.10gb+me"), ("2g-20gb", "2g.20gb"), ("4g.40", "4g.40gb")],
+)  # fmt: skip
+def test_the_nearest_name_is_found(wrong: str, right: str) -> None:
+    """Typing errors, the resource's spelling, and sizes that no card has."""
+    assert nearest_profile(wrong) == right
+
+
+def test_names_of_profiles() -> None:
+    """The small first; of which cards; how much they have."""
+    assert known_profiles()[0] == "1g.5gb"
+    assert families_with("1g.10gb") == ("A100-40GB", "A100-80GB", "H100-80GB")
+    assert (profile_bytes("A30-24GB", "2g.12gb"), profile_bytes("B200-180GB", "1g.23gb")) == (11672 << 20, 0)
+
+
+@settings(max_examples=30)
+@given(st.sampled_from(sorted(PROFILES)), st.data())
+def test_a_layout_is_what_the_tables_allow(name: str, data: st.DataObject) -> None:
+    """Starts that are found make a legal state; where none are, no order of the profiles has any."""
+    profiles = data.draw(st.lists(st.sampled_from([row[0] for row in PROFILES[name]]), max_size=3))
+    try:
+        starts = starts_beside(name, profiles)
+    except ValueError:
+        for order in itertools.permutations(profiles):
+            with pytest.raises(ValueError, match=r".*"):
+                starts_beside(name, order)
+    else:
+        family(name).state(Instance(profile, start) for profile, start in zip(profiles, starts, strict=True))
