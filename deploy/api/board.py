@@ -21,6 +21,7 @@ from events.names import Topic
 from events.types.decisions import WishDecided
 from events.types.gateways import GatewayBeat
 from events.types.grants import GrantDecided
+from events.types.limits import Limit, LimitsObserved
 from events.types.models import ModelDeclared
 from events.types.phases import ColdStartFinished
 from events.types.replicas import CardsObserved, ReplicasObserved, ReplicaState, ReplicaStatus
@@ -94,6 +95,7 @@ class Board:
         self._claims = Claims()
         self._objectives = objectives
         self._nodes: dict[str, CardsObserved] = {}
+        self._limits: tuple[Limit, ...] = ()
         self._beats: dict[str, _Beats] = {}
         self._gateway_limit = gateway_limit
 
@@ -110,6 +112,8 @@ class Board:
             self._observe(data)
         elif isinstance(data, CardsObserved):
             self._nodes[data.node] = data
+        elif isinstance(data, LimitsObserved):
+            self._limits = data.limits
         elif isinstance(data, RequestWindow):
             self._window(data)
         elif isinstance(data, ColdStartFinished) and data.model in self._models:
@@ -149,6 +153,10 @@ class Board:
             for replica in entry.observed.replicas
         ]
         return sorted(found, key=lambda pair: pair[1].replica)
+
+    def limits(self) -> tuple[Limit, ...]:
+        """What quotas of the namespace leave, as it was told last."""
+        return self._limits
 
     def nodes(self) -> Sequence[CardsObserved]:
         """What each node has."""

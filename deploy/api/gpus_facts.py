@@ -14,12 +14,15 @@ from deploy.api.reclaim_status import OF_JOB
 from deploy.api.training_board import TrainingBoard
 from events.types.caches import CacheObserved, ModelWarmth
 from events.types.grants import GrantDecided, Placement
+from events.types.limits import Limit
 from events.types.models import ModelDeclared
 from events.types.pools import CardMarked
 from events.types.replicas import CardsObserved, ReplicaState
 from events.types.shared import Resources
 from events.types.training import RunState
 from events.units import Instant
+from preemption.core.inventory import need_of
+from preemption.core.limits import Tally
 from preemption.core.reclaim.pool_policy import PoolPolicy
 
 if TYPE_CHECKING:
@@ -52,6 +55,12 @@ class Facts:
     grants: Mapping[str, GrantDecided]
     idle: Mapping[str, Instant]
     """When models that nobody asks go to zero."""
+    limits: tuple[Limit, ...] = ()
+    """What quotas leave."""
+
+    def tally(self) -> Tally:
+        """What quotas leave beside what is held."""
+        return Tally(self.limits, [need_of(resources) for _, _, _, resources in self.held])
 
     def pool(self) -> Pool:
         """The pool of the planner. (It needs numpy, a fifth of a second and 20 MB: only who asks has it.)"""
@@ -91,6 +100,7 @@ def facts_of(boards: Boards, caches: Sequence[CacheObserved], now: Instant) -> F
         weights={name: one.spec.get("weights") for name, one in declared.items()},
         cordoned=pools.cordoned(), policy=pools.policy, training=training.copy(), grants=grants,
         idle={name: at for name, one in entries.items() if one and (at := idle_at(one.wish)) is not None},
+        limits=models.limits(),
     )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from deploy.spec.pool import GpuPool
 from deploy.spec.training import TrainingJob
 from events.units import format_instant
 from preemption.core.gpus.shapes import Spot
+from preemption.core.inventory import need_of
 from preemption.core.reclaim.asking import Asked, AskedGang, Questions
 from preemption.core.reclaim.leaving import Expected
 from preemption.core.reclaim.prechecking import Pool
@@ -41,12 +42,15 @@ def planned(facts: Facts, documents: Sequence[Document], replicas: int, led: str
             facts = replace(facts, policy=document.resolve())
     pool = facts.pool()
     questions = Questions(pool, facts.jobs(pool), facts.policy, facts.now, facts.around(pool))
-    models, jobs = [], []
+    models, jobs, tally = [], [], facts.tally()
     for order, document in enumerate(documents):
         if isinstance(document, Model):
-            models.append(_model(questions, (facts, document, replicas), order))
+            limit = tally.taken(need_of(document.resolve().resources), replicas)
+            models.append(_model(questions, (facts, document, replicas), order).model_copy(update={"limit": limit}))
         elif isinstance(document, TrainingJob):
-            jobs.append(_job(questions, document, order))
+            policy = document.resolve()
+            limit = tally.taken(need_of(policy.resources), policy.min_members)
+            jobs.append(_job(questions, document, order).model_copy(update={"limit": limit}))
     return PlannedModels(items=models, jobs=jobs)
 
 

@@ -139,6 +139,8 @@ class PlannedModel(Shape):
     """Where it does not fit: when there is room if nothing else comes; null: nobody can tell, or it fits."""
     room_from: list[PlannedLeaver]
     """Those that leave until then, the first first; where nobody can tell, those that would have to."""
+    limit: str = ""
+    """Which quota or limit of the namespace says no to some of them, whatever is free; empty: none."""
 
 
 class PlannedJob(Shape):
@@ -169,6 +171,8 @@ class PlannedJob(Shape):
     """Those that leave until then, the first first; where nobody can tell, those that would have to."""
     waits_behind: list[str]
     """Jobs that wait already and come before it; at most 16."""
+    limit: str = ""
+    """Which quota or limit of the namespace says no to some of its members, whatever is free; empty: none."""
 
 
 class PlannedModels(Shape):

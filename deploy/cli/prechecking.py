@@ -57,7 +57,8 @@ def ask_plan(connection: Connection, files: Sequence[str], replicas: int, output
         told += [(item["order"], _job_in_words(item)) for item in answer["jobs"]]
         click.echo("\n\n".join(words for _, words in sorted(told)))
     fits = [item["outcome"] in _FITS for item in answer["items"]]
-    return 0 if all([*fits, *(item["startedMembers"] > 0 for item in answer["jobs"])]) else 1
+    free = [not item.get("limit") for item in (*answer["items"], *answer["jobs"])]
+    return 0 if all([*fits, *free, *(item["startedMembers"] > 0 for item in answer["jobs"])]) else 1
 
 
 def _in_words(item: Mapping[str, Any]) -> str:
@@ -65,6 +66,7 @@ def _in_words(item: Mapping[str, Any]) -> str:
     lines = [f"model {item['model']}: {count} more: {_WORDS.get(item['outcome'], item['outcome'])}"]
     if item["message"]:
         lines.append(f"  {item['message']}")
+    lines += _limit(item)
     lines += _when(item, waits=item["outcome"] not in _FITS)
     lines += [f"  on {_place(place)}" for place in item["places"]]
     lines += [_soon(node) for node in item["nodes"] if node["tier"] is not None]
@@ -84,6 +86,7 @@ def _job_in_words(item: Mapping[str, Any]) -> str:
     lines = [f"training job {item['job']}: {gang}: {_STARTS.get(item['starts'], item['starts'])}"]
     if item["message"]:
         lines.append(f"  {item['message']}")
+    lines += _limit(item)
     lines += _when(item, waits=item["starts"] in _WAITS)
     if item["waitsBehind"]:
         lines.append(f"  jobs that wait already come first: {', '.join(item['waitsBehind'])}")
@@ -92,6 +95,11 @@ def _job_in_words(item: Mapping[str, Any]) -> str:
     lines += [f"  on {_place(place)}" for place in item["places"]]
     lines.append(f"  training has room for {item['room']} such members")
     return "\n".join([*lines, *_effects(item)])
+
+
+def _limit(item: Mapping[str, Any]) -> list[str]:
+    """Which quota says no, whatever is free."""
+    return [f"  not all would be made: {item['limit']}"] if item.get("limit") else []
 
 
 def _when(item: Mapping[str, Any], *, waits: bool) -> list[str]:

@@ -14,7 +14,8 @@ from deploy.kubernetes.nodes import GPU, mig_profile
 from deploy.kubernetes.packaging import DAEMON_SETS, NAMESPACES, Right, called, definition_objects, path_of, rights
 from deploy.kubernetes.packaging_apply import established, same_definition
 from deploy.kubernetes.quantities import read_quantity
-from deploy.kubernetes.resources import DEPLOYMENTS, NODES, VERSION, Json
+from deploy.kubernetes.quotas import applies, limits_of, unnamed
+from deploy.kubernetes.resources import DEPLOYMENTS, NODES, RESOURCE_QUOTAS, VERSION, Json
 
 LEAST_MINOR: Final = 30
 """Kubernetes 1.30: a preStop hook can sleep by itself since then, and rules in CEL are stable (its release notes)."""
@@ -70,7 +71,7 @@ class Doctor:
             checks.append(await self._rights(component))
         if not found.components:
             checks.append(await self._may_install())
-        return [*checks, await self._gpus()]
+        return [*checks, await self._gpus(), *await self._quotas()]
 
     async def _version(self) -> Check:
         said = await self._api.get("/version")
@@ -208,6 +209,14 @@ class Doctor:
         said = await self._api.create(f"{_ASKING}/{kind.lower()}s", body)
         return bool(said["status"]["allowed"])
 
+    async def _quotas(self) -> list[Check]:
+        """What quotas of the namespace leave; none is no finding."""
+        try:
+            quotas = (await self._api.get(RESOURCE_QUOTAS.path(self._namespace)))["items"]
+        except ApiError as error:
+            return [_refused("quotas", error, State.SKIPPED)]
+        return [quota_check(quota, self._namespace) for quota in quotas]
+
     async def _gpus(self) -> Check:
         try:
             nodes = (await self._api.get(NODES.path()))["items"]
@@ -223,6 +232,25 @@ class Doctor:
             remedy = "install the GPU operator or the device plugin, if models need GPUs"
             return Check("GPUs", State.WARNING, f"no node of {len(nodes)} offers any", remedy)
         return Check("GPUs", State.OK, f"{told} on {counted(len(nodes))}")
+
+
+def quota_check(quota: Json, namespace: str) -> Check:
+    """Whether a quota leaves anything, and whether relume knows it before it asks."""
+    name = f"quota {quota['metadata']['name']}"
+    look = f"kubectl -n {namespace} describe {name}"
+    if missing := unnamed(quota):
+        told = f"it counts {', '.join(missing)}, which pods of models do not name: they are refused"
+        return Check(name, State.WARNING, told, "add a LimitRange with a default for it, or take it out of the quota")
+    if not applies(quota):
+        told = "it has scopes that relume does not judge: what it refuses is a failed start"
+        return Check(name, State.WARNING, told, look)
+    limits = limits_of([quota], [], [])
+    spent = [one.resource for one in limits if not one.most]
+    if spent:
+        told = f"nothing is left of {', '.join(spent)}"
+        return Check(name, State.WARNING, told, f"{look}; raise it, or end something")
+    left = ", ".join(f"{one.most:g} {one.resource}" for one in limits)
+    return Check(name, State.OK, f"{left or 'nothing that models take'} left")
 
 
 @dataclass(frozen=True, slots=True)

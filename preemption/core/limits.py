@@ -53,6 +53,14 @@ class Tally:
                 return f"{one.source} allows at most {bound} each, and it needs {needs}"
         return ""
 
+    def taken(self, need: Need, count: int) -> str:
+        """So many more have it; or why not all of them may, by the limit's name."""
+        for _ in range(count if self._each or self._all else 0):
+            if refusal := self.refusal(need):
+                return refusal
+            self.take(need)
+        return ""
+
     def room(self, need: Need, most: int) -> int:
         """How many more may be made, at most `most`."""
         if self._refused_each(need):

@@ -79,13 +79,8 @@ def why_not(one: Waiting, room: Room, found: Lack) -> tuple[Because, str]:
 
 def _refusal(one: Waiting, room: Room) -> str:
     """Which limit beside the nodes says no to its members; empty: none."""
-    tally, need = tally_of(room.ledger), need_of(one.resources)
-    for _ in range(0 if tally is None else one.least):
-        if tally is not None and (refusal := tally.refusal(need)):
-            return refusal
-        if tally is not None:
-            tally.take(need)
-    return ""
+    tally = tally_of(room.ledger)
+    return "" if tally is None else tally.taken(need_of(one.resources), one.least)
 
 
 def _waited(seat: JobSeat, now: Instant) -> Seconds:

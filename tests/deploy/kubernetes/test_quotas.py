@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from deploy.kubernetes.packaging_doctor import State, quota_check
 from deploy.kubernetes.quotas import applies, limits_of, unnamed
 from deploy.kubernetes.views import PodView
 from events.types.limits import Limit, LimitKind
@@ -79,3 +80,29 @@ def test_what_cannot_be_judged_is_known() -> None:
     """A quota of other scopes, and resources that pods of ours do not name."""
     assert not applies(quota({}, scopes=["BestEffort"]))
     assert unnamed(quota({"limits.cpu": "1", "pods": "2"})) == ["limits.cpu"]
+
+
+@pytest.mark.parametrize(
+    ("one", "state", "told"),
+    [
+        (
+            quota({"pods": "4", "requests.nvidia.com/gpu": "2"}, {"pods": "1"}),
+            State.OK,
+            "3 pods, 2 requests.nvidia.com/gpu",
+        ),
+        (
+            quota({"requests.nvidia.com/gpu": "2"}, {"requests.nvidia.com/gpu": "2"}),
+            State.WARNING,
+            "nothing is left of",
+        ),
+        (quota({"limits.cpu": "2"}), State.WARNING, "limits.cpu, which pods of models do not name"),
+        (quota({"pods": "1"}, scopes=["Terminating"]), State.WARNING, "scopes that relume does not judge"),
+        (quota({"services": "1"}), State.OK, "nothing that models take left"),
+    ],
+    ids=["room", "spent", "unnamed", "scoped", "others"],
+)
+def test_doctor_tells_of_a_quota(one: dict[str, Any], state: State, told: str) -> None:
+    """What is left, or what is wrong and what to do about it."""
+    check = quota_check(one, "models")
+    assert (check.name, check.state, told in check.told) == ("quota q", state, True), check
+    assert bool(check.remedy) == (state is State.WARNING)
