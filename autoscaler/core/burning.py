@@ -24,12 +24,16 @@ from events.units import Instant, Seconds
 SPANS: Final = (Seconds(3600.0), Seconds(300.0), Seconds(21600.0), Seconds(1800.0))
 """One hour and five minutes; six hours and thirty minutes."""
 
+LONGEST: Final = SPANS.index(max(SPANS))
+
 CELLS: Final = 12
 ANSWERS_LEAST: Final = 20
 """Of fewer answers in a window nothing is concluded: one bad one of ten is a tenth by chance. Chosen."""
 
 GAMMA: Final = (1 + 0.05) / (1 - 0.05)
 """Of the sketches (`events.types.shared.Sketch`)."""
+
+NOT_BURNING: Final = Burn()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +78,20 @@ class Burning:
     def measure(self, now: Instant) -> Rates:
         """The fastest of the objectives, in each span."""
         if self._begins is None or now < self._begins + SPANS[1]:
-            return Rates(Burn(), None if self._failing is None else Burn())
+            return Rates(NOT_BURNING, None if self._failing is None else NOT_BURNING)
+        if not self._enough(now):
+            return Rates(NOT_BURNING, None if self._failing is None else NOT_BURNING)
         burns = [self._burn(rings, now) for rings in self._rings]
         mendable = Burn(fast=burns[0][0], fast_now=burns[1][0], slow=burns[2][0], slow_now=burns[3][0])
         if self._failing is None:
             return Rates(mendable, None)
         failing = Burn(fast=burns[0][1], fast_now=burns[1][1], slow=burns[2][1], slow_now=burns[3][1])
         return Rates(mendable, failing)
+
+    def _enough(self, now: Instant) -> bool:
+        """Whether the longest span has answers enough of any objective: what it lacks no shorter one has."""
+        rings = self._rings[LONGEST]
+        return any(_total(ring, now) >= ANSWERS_LEAST for ring in rings[: 2 * len(self.objectives) : 2])
 
     def _burn(self, rings: Sequence[Ring | None], now: Instant) -> tuple[float | None, float | None]:
         """Of one span: by what is late or refused, and by what failed."""

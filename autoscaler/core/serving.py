@@ -81,16 +81,9 @@ class Serving:
             self._revision, self._span, self._told = window.revision, None, None
             self._past.clear()
         span = self._at(at, ready)
-        held = max(_longest(window.held), max((one.held for one in self._past), default=0.0))
-        span.held = max(span.held, _longest(window.held))
-        counts = [window.running_seconds, window.ended_at - window.started_at, float(window.tokens_out)]
-        counts += [window.held.sum, float(window.held.count)]
-        sketch = self._judged(window, 0)
-        counts += [sketch.sum, float(sketch.count)]
-        for index, within in enumerate(self._limits):
-            sketch = self._judged(window, index)
-            counts += [float(sketch.count), float(late(sketch, bucket_within(within + held)))]
-        new = self._grown.since(source, window, tuple(counts))
+        if window.held.count:
+            span.held = max(span.held, _longest(window.held))
+        new = self._grown.since(source, window, self._counts(window))
         span.running += new[0]
         if source in span.covered or len(span.covered) < SOURCES_MOST:
             span.covered[source] = span.covered.get(source, 0.0) + new[1]
@@ -118,6 +111,24 @@ class Serving:
         if self._span is not None and floor(now / SPAN) > self._span.index:
             self._close(self._span)
         return self._told
+
+    def _counts(self, window: RequestWindow) -> tuple[float, ...]:
+        """What a window tells. (Most windows tell of no answer: what is late is then not looked for.)"""
+        sketch = self._judged(window, 0)
+        counts = [
+            window.running_seconds, window.ended_at - window.started_at, float(window.tokens_out), window.held.sum,
+            float(window.held.count), sketch.sum, float(sketch.count),
+        ]  # fmt: skip
+        held: float | None = None
+        for index, within in enumerate(self._limits):
+            sketch = self._judged(window, index)
+            if not sketch.count:
+                counts += (0.0, 0.0)
+                continue
+            if held is None:
+                held = max(_longest(window.held), max((one.held for one in self._past), default=0.0))
+            counts += (float(sketch.count), float(late(sketch, bucket_within(within + held))))
+        return tuple(counts)
 
     def _judged(self, window: RequestWindow, index: int) -> Sketch:
         return window.first_byte if self.objectives[index].of is Promised.FIRST else window.total

@@ -204,6 +204,8 @@ class Pool:
 
     def _seek_kept(self, now: float) -> None:
         """Stop idle replicas that are only kept, one for each that requests wait for."""
+        if not self._hungry:
+            return
         for group in sorted(self._hungry.values(), key=lambda one: one.order):
             while group.waits and group.retry_at is None and group.wish - group.kept > group.serving:
                 found = self._spare(group, now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -24,6 +25,9 @@ WORTH_A_PROCESS: Final = 50_000
 
 PARTS: Final = 4
 """Parts of a trace for each process: the last of them to end keeps the others waiting for a quarter at most."""
+
+COLLECTED_EACH: Final = 50_000
+"""Objects beyond those freed after which a process that only simulates looks for cycles; Python: 700. Chosen."""
 
 Progress = Callable[[int], None]
 """Called with how many more requests have been replayed."""
@@ -102,7 +106,7 @@ def replay(
         return {typed.text: Task(trace, typed, setting).run(progress) for typed in policies}
     parts = shards(trace, PARTS * processes) if apart(setting) else shards(trace, 1)
     done: dict[str, dict[int, Run]] = {typed.text: {} for typed in policies}
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=collect_seldom) as pool:
         running = {
             pool.submit(Task.simulate, Task(part.trace, typed, setting, trace.span)): (typed.text, number)
             for typed in policies
@@ -119,6 +123,12 @@ def replay(
         text: outcome(joined([(part, runs[number]) for number, part in enumerate(parts)]), setting)
         for text, runs in done.items()
     }
+
+
+def collect_seldom() -> None:
+    """In a process that only simulates: what it makes is freed by counting, and has no cycles to speak of."""
+    gc.freeze()
+    gc.set_threshold(COLLECTED_EACH, 100, 100)
 
 
 def outcome(run: Run, setting: Setting) -> Outcome:

@@ -103,25 +103,27 @@ class Simulation:
         """To the end: the last arrival, and what settles after it."""
         ends = BEGINS + self._span + self._setting.settles
         arrived, count, following, events = self._arrived, len(self._arrived), 0, 0
-        self._scaler.work(Instant(BEGINS))
+        work, pool, meters, scaler = self._work, self._pool, self._meters, self._scaler
+        scaler.work(Instant(BEGINS))
         while True:
             now = arrived[following] if following < count else float("inf")
-            now = min(now, self._work.next_at())
-            for at in (self._pool.next_at(), self._meters.tick_at, self._scaler.next_at()):
+            done_at = work.next_at()
+            for at in (done_at, pool.next_at(), meters.tick_at, scaler.next_at()):
                 if at is not None and at < now:
                     now = at
             if now > ends:
                 break
             events += 1
-            for request, replica in self._work.due(now):
-                self._finish(request, replica, now)
-            self._pool.due(now)
+            if done_at <= now:
+                for request, replica in work.due(now):
+                    self._finish(request, replica, now)
+            pool.due(now)
             while following < count and arrived[following] <= now:
                 self._arrive(following, now)
                 following += 1
-            if self._meters.tick_at is not None and self._meters.tick_at <= now:
+            if meters.tick_at is not None and meters.tick_at <= now:
                 self._tick(now)
-            self._scaler.work(Instant(now))
+            scaler.work(Instant(now))
             if self._progress is not None and not events % TOLD_EACH:
                 self._progress(following)
         return self._ended(ends)

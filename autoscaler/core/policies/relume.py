@@ -17,6 +17,7 @@ from autoscaler.core.forecast.following import Following, begins_at, follow, hel
 from autoscaler.core.model import Decision, Memory, Reason, Snapshot, in_order
 from autoscaler.core.peers import Sample, keep_most
 from autoscaler.core.policy import ScalingPolicy
+from autoscaler.core.windows import STABLE_CELLS
 from events.units import Instant, Seconds
 
 UP_TOLERANCE = 0.05
@@ -297,7 +298,7 @@ def _fall(case: _Case) -> Decision:
     if fit >= current:
         # Averages fall by themselves once the windows have ended, and no event will tell.
         waits = case.quiet and (current > max(1, case.base) or stable > EPSILON)
-        again = now + max(1.0, case.policy.stable_window / 12) if waits else None
+        again = _fallen(case) if waits else None
         if case.kept and current > 1 and fit == int(case.kept[0].amount):
             again = case.kept[0].at + case.policy.keep_alive
         return _done(case, current, calm, again)
@@ -308,6 +309,15 @@ def _fall(case: _Case) -> Decision:
     case.lowered_at = now
     reasons = {Reason.DESCENT} if replicas == fit else {Reason.DESCENT, Reason.STEP_LIMIT}
     return _done(case, replicas, reasons, now + _pause(case) if replicas > fit else now + LOOK_AGAIN)
+
+
+def _fallen(case: _Case) -> float:
+    """When the averages of a quiet model have fallen. Of its last replica nothing changes before all of them have: so
+    it is looked at once, and not a dozen times."""
+    soon = case.now + max(1.0, case.policy.stable_window / 12)
+    if case.current > max(1, case.base) or case.last_busy_at is None:
+        return soon
+    return max(soon, case.last_busy_at + case.policy.stable_window * (1.0 + 1.0 / STABLE_CELLS))
 
 
 def _fit(case: _Case) -> int:
