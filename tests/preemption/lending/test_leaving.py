@@ -9,6 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from preemption.core.lending.deciding import Decider
+from preemption.core.lending.lists import Lists
 from tests.support.lending import LendingWorld, assert_nothing_twice
 from tests.support.pool import needs, node
 from tests.support.training import Trainer
@@ -90,7 +91,7 @@ def test_a_gang_counts_on_its_victim_and_on_what_leaves_anyway() -> None:
 def test_it_is_decided_as_if_all_were_looked_at_each_time(seed: int) -> None:
     """The same story, once with every change looked at in full: the same grants at each moment."""
     quick, whole = story(seed), None
-    with patch.object(Decider, "_in_vain", lambda *_: False):
+    with patch.object(Lists, "_in_vain", lambda *_: False):
         whole = story(seed)
     assert quick == whole
 

@@ -5,8 +5,10 @@ A line names the model or job, what it has then, and why; or the state that an a
 
 from __future__ import annotations
 
-from preemption.core.training import CheckpointPolicy
-from tests.support.lending import LendingWorld, check, one_card, wish
+import pytest
+
+from preemption.core.training import Channel, CheckpointPolicy
+from tests.support.lending import SMALLEST, LendingWorld, check, one_card, wish
 from tests.support.pool import needs, node
 from tests.support.training import Trainer
 
@@ -48,102 +50,79 @@ def test_a_model_wakes_and_sleeps_again() -> None:
     )
 
 
-def test_a_trainer_that_ignores_the_notice_is_told_harder() -> None:
-    """No word within the declared time: SIGTERM."""
-    world = one_card(Trainer(hears=None))
-    wish(world, 1)
-    world.pass_time(15)
-    check(
-        world,
-        """
+_TOLD = """
           20.0 tune: selected for llama
           20.0 tune run 1 has n1-gpu-0; save_and_exit (yields)
+"""
+
+
+def _lines(*parts: str) -> str:
+    """The lines of all parts, as a story has them."""
+    found = (line.split(maxsplit=1) for part in parts for line in part.splitlines() if line.strip())
+    return "\n".join(f"{float(at):6.1f} {what}" for at, what in found)
+
+
+def _ended(at: float, stop: str) -> str:
+    """How a run ends that was made to."""
+    return "\n".join((
+        f"{at:6.1f} tune: draining (exit_error)",
+        f"{at:6.1f} tune run 1 has n1-gpu-0; save_and_exit; {stop} (waits_until_empty)",
+        f"{at + 0.5:6.1f} tune: claimed (cards_empty)",
+        f"{at + 0.5:6.1f} llama has llama-r1-0",
+        f"{at + 0.5:6.1f} tune run 1 has nothing (yields)",
+        f"{at + 0.5:6.1f} tune: parked (bound)",
+        f"{at + 0.5:6.1f} tune run 1 has nothing (lacks_room)",
+    ))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("trainer", "channels", "seconds", "middle", "end"),
+    [
+        pytest.param(
+            Trainer(hears=None), None, 15.0,
+            """
           20.0 tune: notified (sent)
           30.0 tune: stopping (timeout)
           30.0 tune run 1 has n1-gpu-0; save_and_exit; terminate (yields)
-          31.0 tune: draining (exit_error)
-          31.0 tune run 1 has n1-gpu-0; save_and_exit; terminate (waits_until_empty)
-          31.5 tune: claimed (cards_empty)
-          31.5 llama has llama-r1-0
-          31.5 tune run 1 has nothing (yields)
-          31.5 tune: parked (bound)
-          31.5 tune run 1 has nothing (lacks_room)
-        """,
-    )
-
-
-def test_a_trainer_that_ignores_sigterm_is_killed() -> None:
-    """After its grace: SIGKILL."""
-    world = one_card(Trainer(hears=None, ends=None))
-    wish(world, 1)
-    world.pass_time(45)
-    check(
-        world,
-        """
-          20.0 tune: selected for llama
-          20.0 tune run 1 has n1-gpu-0; save_and_exit (yields)
+            """, _ended(31.0, "terminate"), id="ignores the notice: SIGTERM after the declared time",
+        ),
+        pytest.param(
+            Trainer(hears=None, ends=None), None, 45.0,
+            """
           20.0 tune: notified (sent)
           30.0 tune: stopping (timeout)
           30.0 tune run 1 has n1-gpu-0; save_and_exit; terminate (yields)
           60.0 tune: killing (timeout)
           60.0 tune run 1 has n1-gpu-0; save_and_exit; kill (yields)
-          60.2 tune: draining (exit_error)
-          60.2 tune run 1 has n1-gpu-0; save_and_exit; kill (waits_until_empty)
-          60.7 tune: claimed (cards_empty)
-          60.7 llama has llama-r1-0
-          60.7 tune run 1 has nothing (yields)
-          60.7 tune: parked (bound)
-          60.7 tune run 1 has nothing (lacks_room)
-        """,
-    )
-
-
-def test_a_trainer_that_hears_and_hangs_has_its_time_to_save() -> None:
-    """The declared time of a save, then SIGTERM."""
-    world = one_card(Trainer(saves=None))
-    wish(world, 1)
-    world.pass_time(125, every=0.5)
-    check(
-        world,
-        """
-          20.0 tune: selected for llama
-          20.0 tune run 1 has n1-gpu-0; save_and_exit (yields)
+            """, _ended(60.2, "kill"), id="ignores SIGTERM too: SIGKILL after its grace",
+        ),
+        pytest.param(
+            Trainer(saves=None), None, 125.0,
+            """
           20.0 tune: notified (sent)
           20.5 tune: saving (ack)
          140.5 tune: stopping (timeout)
          140.5 tune run 1 has n1-gpu-0; save_and_exit; terminate (yields)
-         141.5 tune: draining (exit_error)
-         141.5 tune run 1 has n1-gpu-0; save_and_exit; terminate (waits_until_empty)
-         142.0 tune: claimed (cards_empty)
-         142.0 llama has llama-r1-0
-         142.0 tune run 1 has nothing (yields)
-         142.0 tune: parked (bound)
-         142.0 tune run 1 has nothing (lacks_room)
-        """,
-    )
-
-
-def test_a_trainer_that_no_channel_reaches_is_told_by_sigterm() -> None:
-    """At once: there is nothing to wait for."""
-    world = one_card(Trainer(sdk=False), checkpoint=CheckpointPolicy(channels=()))
-    wish(world, 1)
-    world.pass_time(5)
-    check(
-        world,
-        """
-          20.0 tune: selected for llama
-          20.0 tune run 1 has n1-gpu-0; save_and_exit (yields)
+            """, _ended(141.5, "terminate"), id="hears and hangs: it has the declared time of a save",
+        ),
+        pytest.param(
+            Trainer(sdk=False), (), 5.0,
+            """
           20.0 tune: stopping (timeout)
           20.0 tune run 1 has n1-gpu-0; save_and_exit; terminate (yields)
-          21.0 tune: draining (exit_error)
-          21.0 tune run 1 has n1-gpu-0; save_and_exit; terminate (waits_until_empty)
-          21.5 tune: claimed (cards_empty)
-          21.5 llama has llama-r1-0
-          21.5 tune run 1 has nothing (yields)
-          21.5 tune: parked (bound)
-          21.5 tune run 1 has nothing (lacks_room)
-        """,
-    )
+            """, _ended(21.0, "terminate"), id="no channel reaches it: SIGTERM at once",
+        ),
+    ],
+)  # fmt: skip
+def test_a_trainer_that_does_not_obey_is_told_harder(
+    trainer: Trainer, channels: tuple[Channel, ...] | None, seconds: float, middle: str, end: str
+) -> None:
+    """On the clock of its contract; then the model has the card."""
+    told = {} if channels is None else {"checkpoint": CheckpointPolicy(channels=channels)}
+    world = one_card(trainer, **told)
+    wish(world, 1)
+    world.pass_time(seconds, every=0.5 if seconds > 100 else SMALLEST)
+    check(world, _lines(_TOLD, middle, end))
 
 
 def test_what_cannot_be_killed_is_given_to_nobody() -> None:
