@@ -1,4 +1,4 @@
-"""What it costs to place 1,000 and 10,000 replicas in one decision, with what the nodes' agents tell and without."""
+"""What it costs to place 10, 1,000 and 10,000 replicas in one decision, with what agents tell and without."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def run(effort: Effort) -> list[Figure]:
     """Milliseconds of CPU, one pure decision: all replicas are new, one GPU each, and fill nine tenths of the cards."""
     if effort.quick:
         return [_figure(100, 1)]
-    return [_figure(1000, effort.size(3, 1)), _figure(10_000, 1)]
+    return [_figure(10, 3), _figure(1000, effort.size(3, 1)), _figure(10_000, effort.size(2, 1))]
 
 
 def _figure(count: int, rounds: int) -> Figure:

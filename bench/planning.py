@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Sequence
 
 from bench.figures import Effort, Figure, Target, percentile
+from events.types.replicas import Card, CardsObserved
 from events.units import Instant, Seconds
 from preemption.adapters.generated import Size, make_nodes, make_pods
 from preemption.adapters.submitting import saturating
@@ -19,6 +21,8 @@ from preemption.core.gpus.mix import typical
 from preemption.core.gpus.replay import Filled, fill
 from preemption.core.gpus.shapes import MILLI, CardSpec, NodeSpec, Spot, Task
 from preemption.core.gpus.space import Space
+from preemption.core.inventory import Holding, Ledger, Need
+from preemption.core.placement import place
 from preemption.core.reclaim.planning import Scene, plan_one
 from preemption.core.reclaim.values import Held, Job, Outcome, ReclaimPolicy, Shortage
 
@@ -100,14 +104,59 @@ def _fills(scale: float, seeds: int) -> list[Figure]:
                    why=f"{sum(full) / max(1, len(full)):.2f} % when as much had arrived as there is; {lost:.2f} % free "
                        f"and of no use at the end; {seconds:.1f} s of CPU")
         )  # fmt: skip
+    runs = [_fill_ledger(scale, seed) for seed in range(1, seeds + 1)]
+    held = [100 * share for share, _, _ in runs]
+    figures.append(
+        Figure("the allocator: cards held at saturation", "%", sum(held) / len(held), low=min(held), high=max(held),
+               why=f"{sum(places for _, places, _ in runs) / len(runs):,.0f} places, "
+                   f"{sum(took for _, _, took in runs) / len(runs):.1f} s of CPU")
+    )  # fmt: skip
     return figures
 
 
+def _fill_ledger(scale: float, seed: int) -> tuple[float, int, float]:
+    """The same, one replica after the other through the allocator's own ledger: the share of the cards that is held,
+    how many places were looked for, and the seconds."""
+    tasks = _tasks(scale, seed)
+    ledger = Ledger()
+    for spec in make_nodes(Size(scale, seed)):
+        cards = tuple(Card(id=card.id) for card in spec.cards)
+        ledger.set_node(
+            CardsObserved(node=spec.name, cpu=spec.cpu_milli / MILLI, memory_bytes=spec.memory_bytes, cards=cards)
+        )
+    for index, task in enumerate(tasks):
+        ledger.gradient.declare(f"m{index}", _need(task))
+    total = sum(MILLI * len(node.cards) for node in ledger.nodes.values())
+    return _hold_all(ledger, [_need(task) for task, _ in saturating(tasks, total, seed)], total)
+
+
+def _need(task: Task) -> Need:
+    part = task.gpus == 1 and task.milli < MILLI
+    return Need(
+        gpus=0 if part else task.gpus, gpu_milli=task.milli if part else 0, mig_profile="", cpu_milli=task.cpu_milli,
+        memory_bytes=task.memory_bytes,
+    )  # fmt: skip
+
+
+def _hold_all(ledger: Ledger, coming: Sequence[Need], total: int) -> tuple[float, int, float]:
+    held, began = 0, time.process_time()
+    for index, need in enumerate(coming):
+        found = place(ledger, need)
+        if found is not None:
+            ledger.hold(f"r{index}", Holding(found, need))
+            held += need.gpu_milli or need.gpus * MILLI
+    return held / total, len(coming), time.process_time() - began
+
+
 def _fill(policy: Policy, scale: float, seed: int) -> tuple[Filled, float]:
-    pods = make_pods(Size(scale, seed))
-    tasks = [Task(cpu_milli=c, memory_bytes=m << 20, gpus=n, milli=milli or MILLI) for c, m, n, milli, _ in pods]
+    tasks = _tasks(scale, seed)
     space = Space(make_nodes(Size(scale, seed)))
     chooser = Chooser(space, policy, typical(tasks))
     submissions = saturating(tasks, space.gpu_total, seed)
     began = time.process_time()
     return fill(chooser, submissions), time.process_time() - began
+
+
+def _tasks(scale: float, seed: int) -> list[Task]:
+    pods = make_pods(Size(scale, seed))
+    return [Task(cpu_milli=c, memory_bytes=m << 20, gpus=n, milli=milli or MILLI) for c, m, n, milli, _ in pods]

@@ -164,5 +164,5 @@ def local_settings(settings: Settings) -> LocalSettings:
     made_up = made_up_cards(parse_gpus(gpus)) if isinstance(gpus, str) else ()
     return LocalSettings(
         node=settings.node_name, gpus=gpus if isinstance(gpus, int) else None, made_up=made_up, cpu=settings.cpu,
-        memory_bytes=settings.memory, sleep_memory=settings.sleep_memory,
+        gpu_limiter=settings.gpu_limiter, memory_bytes=settings.memory, sleep_memory=settings.sleep_memory,
     )  # fmt: skip

@@ -19,6 +19,7 @@ from deploy.local.alarms import Alarms
 from deploy.local.care import Care
 from deploy.local.cores import Cores, own_cores
 from deploy.local.folder import DataFolder
+from deploy.local.gpu_limits import limits_of
 from deploy.local.inventory import take_inventory, usable_cores
 from deploy.local.keeping import Keeper, NoKeeper
 from deploy.local.logs import prune_logs
@@ -153,9 +154,10 @@ class LocalCluster:
             cores=Cores(own_cores()), places=Places(places, settings.start_place_bound, self._clock),
             prober=self._prober, engine_for=engine_for, keeper=self.keeper,
             real_cards=frozenset(card.id for card in cards.cards if not card.virtual), berths=self._berths,
+            limits=limits_of(settings.gpu_limiter, self._folder.path / "gpu-limits", cards.cards),
         )  # fmt: skip
         self._wired = True
-        self._training.wire(tools.cores, tools.ports, tools.real_cards, self._spawn)
+        self._training.wire(tools.cores, tools.ports, tools.real_cards, self._spawn, tools.limits)
         self._reconciler = Reconciler(tools, self._view, self._alarms, self._publisher, self._spawn)
         self._care = Care(self._clock, settings, self._prober, self._reconciler.replicas, self._publisher.news)
 

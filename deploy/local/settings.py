@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from deploy.local.progress import StartDeadline
 from events.types.replicas import Card
@@ -18,6 +19,8 @@ class LocalSettings:
     """None: the real cards. N: at most N of them or, on a machine without any, N virtual ones."""
     made_up: tuple[Card, ...] = ()
     """Virtual cards that are declared one by one; then there are no others."""
+    gpu_limiter: Path | None = None
+    """The library that keeps fractions of real cards to their memory; None: nothing does."""
     cpu: float | None = None
     """Cores for all replicas together; None: all there are."""
     memory_bytes: int | None = None

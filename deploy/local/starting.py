@@ -18,6 +18,7 @@ from deploy.local.cores import Cores
 from deploy.local.declared import Declared, Reason
 from deploy.local.environment import Marks, child_environment
 from deploy.local.folder import DataFolder
+from deploy.local.gpu_limits import GpuLimits
 from deploy.local.keeping import Had, Keeper, reason_of
 from deploy.local.logs import RUN_MARK, log_path, tail
 from deploy.local.places import Places
@@ -91,6 +92,8 @@ class Tools:
     keeper: Keeper
     real_cards: frozenset[str]
     berths: Berths
+    limits: GpuLimits | None = None
+    """What keeps parts of cards to their memory; None: nothing does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,14 +347,17 @@ class Start:
     def _order(self, prepared: Prepared, keep: tuple[int, ...]) -> Order:
         tools, grant, wanted = self._tools, self._grant, prepared.wanted
         cards = tuple(grant.placement.gpus)
+        devices, env = tuple(card for card in cards if card in tools.real_cards), prepared.launch.env
         marks = Marks(
             replica=grant.replica, data_dir=tools.folder.mark, port=wanted.port, cpu=grant.resources.cpu, cards=cards,
-            devices=tuple(card for card in cards if card in tools.real_cards),
+            devices=devices,
         )  # fmt: skip
+        share = grant.resources.gpu_fraction
+        limits = {} if tools.limits is None else tools.limits.environment(grant.replica, share, devices, env)
         now = format_instant(tools.clock.now())
         return Order(
             argv=prepared.launch.argv,
-            env=child_environment(os.environ, marks, prepared.launch.env),
+            env=child_environment(os.environ, marks, {**env, **limits}),
             log_path=self._log,
             header=f"{RUN_MARK}{grant.replica} starts on port {wanted.port} at {now}: {prepared.launch.argv[0]}",
             log_bytes=tools.settings.log_bytes,

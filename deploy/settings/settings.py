@@ -121,6 +121,9 @@ class Settings(WeightFields, CachePeerFields, PeerFields, PrometheusFields, Kube
     gpus: Annotated[int | str, BeforeValidator(checked_gpus)] | None = None
     """Virtual GPUs to declare: how many, or which, such as 2xA100-80GB:nvlink=0,1xA100-40GB:mig=3g.20gb/2*1g.5gb.
     Default: the real ones, if there are any."""
+    gpu_limiter: Path | None = None
+    """HAMi-core's library (libvgpu.so), which keeps whoever has a gpuFraction of a real card to that share of its
+    memory. Default: none, and nothing keeps them."""
     cpu: Annotated[float, Field(gt=0)] | None = None
     """Cores that replicas may use together. Default: all."""
     memory: Annotated[Quantity, Field(gt=0)] | None = None
@@ -135,7 +138,7 @@ class Settings(WeightFields, CachePeerFields, PeerFields, PrometheusFields, Kube
     """How it says it: text or json."""
 
     @field_validator("data_dir", "gateway_tls_cert", "gateway_tls_key", "admin_tls_cert", "admin_tls_key",
-                     "admin_token_file", "admin_client_ca", "kubeconfig")  # fmt: skip
+                     "admin_token_file", "admin_client_ca", "kubeconfig", "gpu_limiter")  # fmt: skip
     @classmethod
     def _expanded(cls, path: Path | None) -> Path | None:
         return None if path is None else path.expanduser()
@@ -158,7 +161,7 @@ class Settings(WeightFields, CachePeerFields, PeerFields, PrometheusFields, Kube
         return text
 
     @field_validator("gateway_tls_cert", "gateway_tls_key", "admin_tls_cert", "admin_tls_key", "admin_token_file",
-                     "admin_client_ca", "kubeconfig")  # fmt: skip
+                     "admin_client_ca", "kubeconfig", "gpu_limiter")  # fmt: skip
     @classmethod
     def _file(cls, path: Path | None) -> Path | None:
         if path is not None and not path.is_file():

@@ -16,7 +16,7 @@ from events.types.replicas import CardsObserved, Taint
 from events.types.shared import Resources
 from preemption.core.gpus.boards import domains_of
 from preemption.core.gpus.topology import Domain
-from preemption.core.gradient import Gradient, Instances, Look
+from preemption.core.gradient import Gradient, Instances, Look, Price, Prices
 
 MILLI = 1000
 """A whole core or card."""
@@ -78,6 +78,7 @@ class Node:
     domains: Mapping[str, Domain] = field(default_factory=dict)
     """Which cards reach each other how; empty where it is not known of any."""
     _look: Look | None = field(default=None, compare=False)
+    _priced: tuple[Prices, Price | None] | None = field(default=None, compare=False)
 
     @property
     def look(self) -> Look:
@@ -88,6 +89,13 @@ class Node:
             domains = tuple(self.domains[card] for card in parts) if self.domains else ()
             self._look = Look(self.free_cpu, free if domains else tuple(sorted(free)), self._instances(), domains)
         return self._look
+
+    def price(self, prices: Prices) -> Price | None:
+        """What the need of these prices costs here; None: it does not fit. The last answer is remembered."""
+        known = self._priced
+        if known is None or known[0] is not prices:
+            known = self._priced = prices, prices[self.look]
+        return known[1]
 
     @property
     def parts(self) -> dict[str, int]:
@@ -104,7 +112,7 @@ class Node:
     def take(self, holding: Holding, sign: int) -> None:
         """Take a holding out of what is free (`sign` 1), or put it back (-1)."""
         need = holding.need
-        self._look = None
+        self._look = self._priced = None
         self.free_cpu -= sign * need.cpu_milli
         self.free_memory -= sign * need.memory_bytes
         share = need.gpu_milli or MILLI

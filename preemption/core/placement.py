@@ -89,7 +89,7 @@ def _best(nodes: Iterable[Node], need: Need, terms: Terms, gradient: Gradient) -
     for node in nodes:
         if node.free_cpu < need.cpu_milli or node.free_memory < need.memory_bytes or node.whole_cards < need.gpus:
             continue
-        price = prices[node.look]
+        price = node.price(prices)
         if price is not None and (best is None or (price, node.name) < best[0]) and allows(node, terms):
             best = (price, node.name), node
     return None if best is None else _on(best[1], need, best[0][0])

@@ -16,6 +16,7 @@ from deploy.local.addresses import Ports
 from deploy.local.alarms import Alarms
 from deploy.local.cores import Cores
 from deploy.local.folder import DataFolder
+from deploy.local.gpu_limits import GpuLimits
 from deploy.local.logs import prune_logs
 from deploy.local.publisher import Publisher
 from deploy.local.replica_logs import ReplicaLogFiles
@@ -96,13 +97,15 @@ class LocalTraining:
         self._found = await find_runs(self._event_log, self._folder, self._settings.node)
         return frozenset(name for found in self._found.values() for name in found.marks)
 
-    def wire(self, cores: Cores, ports: Ports, real_cards: frozenset[str], spawn: Spawn) -> None:
+    def wire(
+        self, cores: Cores, ports: Ports, real_cards: frozenset[str], spawn: Spawn, limits: GpuLimits | None = None
+    ) -> None:
         """Make what is needed to run jobs, and begin to tell of them."""
         self._poster, self._checker = HttpPoster(), Checker()
         tools = TrainingTools(
             clock=self._clock, settings=self._settings, folder=self._folder, ports=ports, cores=cores,
-            real_cards=real_cards, checker=self._checker, poster=self._poster, record=self._publisher.record,
-            news=self._publisher.news, counts=Counts(),
+            real_cards=real_cards, limits=limits, checker=self._checker, poster=self._poster,
+            record=self._publisher.record, news=self._publisher.news, counts=Counts(),
         )  # fmt: skip
         self._tools = tools
         hands = Hands(

@@ -13,6 +13,7 @@ from deploy.local.addresses import Ports
 from deploy.local.cores import Cores
 from deploy.local.environment import Marks, child_environment
 from deploy.local.folder import DataFolder
+from deploy.local.gpu_limits import GpuLimits
 from deploy.local.logs import RUN_MARK, log_path
 from deploy.local.process import Door, Order
 from deploy.local.settings import LocalSettings
@@ -49,6 +50,8 @@ class TrainingTools:
     ports: Ports
     cores: Cores
     real_cards: frozenset[str]
+    limits: GpuLimits | None
+    """What keeps parts of cards to their memory; None: nothing does."""
     checker: Checker
     poster: Poster
     record: Callable[[str], Awaitable[None]]
@@ -129,11 +132,14 @@ def environment_of(tools: TrainingTools, shape: Shape, rank: int, meeting: Meeti
     """
     policy, member, folder = shape.policy, shape.members[rank], shape.folder(tools.folder)
     cards = tuple(member.placement.gpus)
+    devices = tuple(card for card in cards if card in tools.real_cards)
     marks = Marks(
         replica=shape.mark(member.member), data_dir=tools.folder.mark, port=None, cpu=member.resources.cpu, cards=cards,
-        devices=tuple(card for card in cards if card in tools.real_cards),
+        devices=devices,
     )  # fmt: skip
-    made = child_environment(os.environ, marks, policy.environment)
+    share, own = member.resources.gpu_fraction, policy.environment
+    limits = {} if tools.limits is None else tools.limits.environment(marks.replica, share, devices, own)
+    made = child_environment(os.environ, marks, {**own, **limits})
     # `python` is the trainer's own where there is one, else the one that runs relume, which has the SDK
     made["PATH"] = os.pathsep.join(filter(None, (made.get("PATH", os.defpath), str(Path(sys.executable).parent))))
     made |= {
