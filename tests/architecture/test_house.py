@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.longest import LONGEST
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("events", "coldstart", "preemption", "runtime", "autoscaler", "deploy")
 MOST_LINES = 500
@@ -175,3 +177,8 @@ def test_no_file_names_a_machine_or_a_registry() -> None:
         if words.search(line)
     ]
     assert found == []
+
+
+def test_the_longest_files_are_there() -> None:
+    """The list that puts them first names files of the suite."""
+    assert [name for name in LONGEST if not (ROOT / "tests" / name).is_file()] == []
