@@ -219,7 +219,7 @@ async def test_a_whole_answer_whose_client_leaves_ends_as_the_abilities_say(
     ready: Running, session: aiohttp.ClientSession
 ) -> None:
     """At once where the engine always cancels; else its slot stays busy, to the end."""
-    asked = chat(600, stream=False) | {"ignore_eos": True}  # long enough for a quick machine, whatever is said
+    asked = chat(300, stream=False) | {"ignore_eos": True}  # long enough for a quick machine, whatever is said
     request = asyncio.ensure_future(session.post(f"{ready.url}/v1/chat/completions", json=asked))
     await until_busy(ready, session, 1)
     request.cancel()
