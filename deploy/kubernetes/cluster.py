@@ -18,6 +18,7 @@ from deploy.api.declaring import Declarations
 from deploy.kubernetes.annotated import AnnotatedObjects
 from deploy.kubernetes.api import KubeApi, connect
 from deploy.kubernetes.declaring import ModelObjects
+from deploy.kubernetes.device_states import DeviceStates
 from deploy.kubernetes.enrolling import Enrolments
 from deploy.kubernetes.gpu_pools import PoolObjects
 from deploy.kubernetes.lease import Lease
@@ -115,6 +116,7 @@ class KubernetesCluster:
         self._lease: Lease
         self._pods: PodStore
         self._nodes: NodeStates
+        self._devices: DeviceStates
         self._quotas: QuotaStates
         self._models: Reflector
         self._objects: ModelObjects
@@ -147,11 +149,12 @@ class KubernetesCluster:
         """
         assert self._api is not None, "stand by first"
         self._wire(self._api)
-        for run in (self._pods.reflector.run(), self._nodes.reflector.run(), self._models.run(),
+        for run in (self._pods.reflector.run(), self._nodes.reflector.run(), self._models.run(), self._devices.run(),
                     self._quotas.quotas.run(), self._quotas.ranges.run()):  # fmt: skip
             self._spawn(run)
+        nodes = (self._nodes.reflector.synced, self._devices.settled)
         limits = (self._quotas.quotas.settled, self._quotas.ranges.settled)
-        synced = (self._pods.reflector.synced, self._nodes.reflector.synced, self._models.synced, *limits)
+        synced = (self._pods.reflector.synced, *nodes, self._models.synced, *limits)
         await self._until_broken(_all_set(synced))
         await self._until_broken(self._training.read())
         async for record in self._event_log.read(Query(topic=Topic.MODELS)):
@@ -199,6 +202,8 @@ class KubernetesCluster:
         self._pods = PodStore(api, self._pod_changed)
         self._cache = NodeCache(self._pods, clock, settings.namespace, settings.agent_token)
         self._nodes = NodeStates(api, self._event_log, self._writer, clock, self._node_turned)
+        self._devices = DeviceStates(api, clock, settings.namespace, self._nodes.mark)
+        self._nodes.devices = self._devices.of
         self._quotas = QuotaStates(api, self._event_log, self._writer, clock, settings.namespace)
         tools = Tools(
             clock=clock, api=api, lease=self._lease, settings=settings, pods=self._pods, prober=self._prober,

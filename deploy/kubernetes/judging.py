@@ -75,12 +75,17 @@ def judge(pod: PodView, *, ready: bool, limits: Limits, now: Instant) -> Judgeme
         return Judgement(_going(pod))
     if pod.waiting is not None and not pod.running:
         return _waits(pod, limits, now)
-    if pod.unscheduled is not None and not pod.node:
-        until = Instant(pod.created_at + limits.schedule)
-        if now < until:
-            return Judgement(None, until)
+    return FINE if pod.node else _has_no_node(pod, limits, now)
+
+
+def _has_no_node(pod: PodView, limits: Limits, now: Instant) -> Judgement:
+    until = Instant(pod.created_at + limits.schedule)
+    if now < until:
+        return Judgement(None, until)
+    if pod.unscheduled is not None:
         return Judgement(Trouble(PodReason.UNSCHEDULABLE, f"no node takes it: {pod.unscheduled.message}"))
-    return FINE
+    told = "no scheduler says anything of it: is there one of the name in pod.scheduler, and has it what the pod claims?"
+    return Judgement(Trouble(PodReason.UNSCHEDULABLE, told))
 
 
 def gone(pod: PodView | None) -> Trouble:

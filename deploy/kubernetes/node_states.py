@@ -16,7 +16,7 @@ from deploy.kubernetes.views import NodeView, PodView, node_of
 from deploy.local.view import View
 from events.clock import Clock
 from events.log import EventLog, LogUnavailable
-from events.types.replicas import CardsObserved
+from events.types.replicas import Card, CardsObserved
 from events.units import Instant, Seconds
 from events.writer import EventWriter
 
@@ -47,6 +47,8 @@ class NodeStates:
         self._view: View | None = None
         self._is_ours: Callable[[PodView], bool] = lambda _: False
         self._training: Held = dict
+        self.devices: Callable[[str], tuple[Card, ...] | None] = lambda _: ()
+        """The cards of a node that a driver publishes (`DeviceStates.of`)."""
 
     def holders(self, pods: PodStore, view: View, is_ours: Callable[[PodView], bool], training: Held) -> None:
         """Who takes what of the nodes: pods of others, and what is granted to models, and to training."""
@@ -90,7 +92,7 @@ class NodeStates:
         states = {}
         for name in dirty:
             node = self._nodes.get(name) or NodeView(name=name, ready=False, usable=False)
-            state = observed(node, foreign.get(name, ()), held.get(name, ()))
+            state = observed(node, foreign.get(name, ()), held.get(name, ()), self.devices(name))
             if self._told.get(name) != state and (name in self._nodes or name in self._told):
                 states[name] = state
         if not states:

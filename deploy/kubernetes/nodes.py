@@ -2,7 +2,8 @@
 
 Which card a container gets the kubelet's device plugin decides, at its start; the scheduler and we count only. So cards
 have names of our own, ``gpu-0`` and on, one for each that is not taken by others, and the ledger's arithmetic is exact
-as long as every replica that runs keeps the names it was granted: those are listed first.
+as long as every replica that runs keeps the names it was granted: those are listed first. Where no plugin counts cards,
+those count that a driver publishes one by one (`devices`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from math import floor
 from typing import Final
 
+from deploy.kubernetes.devices import is_device
 from deploy.kubernetes.views import NodeView, PodView
 from events.types.replicas import Card, CardsObserved
 
@@ -20,12 +22,17 @@ GPU: Final = "nvidia.com/gpu"
 _MIG: Final = re.compile(r"nvidia\.com/mig-([0-9]+g\.[0-9]+gb(?:\.me)?)")
 
 
-def observed(node: NodeView, foreign: Iterable[PodView], held: Collection[str]) -> CardsObserved:
+def observed(
+    node: NodeView, foreign: Iterable[PodView], held: Collection[str], devices: tuple[Card, ...] | None = ()
+) -> CardsObserved:
     """What `node` has for replicas. `foreign`: pods of others that are bound to it; `held`: names of cards that
-    replicas on it were granted. A node that is not usable has nothing: what runs there goes on, nothing new comes."""
+    replicas on it were granted; `devices`: cards that a driver publishes, None when nobody can tell now. A node that is
+    not usable has nothing: what runs there goes on, nothing new comes."""
+    claimed = tuple(Card(id=name) for name in sorted(held) if is_device(name)) if devices is None else devices
     if not node.usable:
+        here = tuple(one for one in claimed if one.id in held)
         return CardsObserved(
-            node=node.name, cpu=0.0, memory_bytes=0, cards=_held_cards(node, held), labels=dict(node.labels),
+            node=node.name, cpu=0.0, memory_bytes=0, cards=_held_cards(node, held) + here, labels=dict(node.labels),
             taints=node.taints,
         )  # fmt: skip
     taken = _taken(foreign)
@@ -35,6 +42,8 @@ def observed(node: NodeView, foreign: Iterable[PodView], held: Collection[str]) 
         profile = mig_profile(resource)
         if profile:
             cards += _cards(node, f"mig-{profile}", _count(free, resource), held, profile)
+    if not any(name == GPU or mig_profile(name) for name in node.allocatable):
+        cards = claimed
     return CardsObserved(
         node=node.name, cpu=max(0.0, round(free.get("cpu", 0.0), 3)), memory_bytes=max(0, floor(free.get("memory", 0))),
         cards=cards, labels=dict(node.labels), taints=node.taints,

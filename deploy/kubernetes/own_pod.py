@@ -7,11 +7,12 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-from deploy.kubernetes.api import ApiError, ApiUnavailable, pause
+from deploy.kubernetes.api import ApiError, ApiUnavailable, KubeApi, pause
+from deploy.kubernetes.devices import CLAIMS
 from deploy.kubernetes.judging import PodReason
 from deploy.kubernetes.replica import StartFailed
 from deploy.kubernetes.resources import PODS, Json
-from deploy.kubernetes.shaping import PodOrder, manifest
+from deploy.kubernetes.shaping import Granted, Manifest, PodOrder, claim, manifest
 from deploy.kubernetes.tools import Tools
 from deploy.kubernetes.views import PodView
 from deploy.local.declared import Reason
@@ -25,6 +26,25 @@ END_GRACE: Final = 1
 that waits for requests, and kubelets leave two seconds more after SIGTERM."""
 LOOK_AGAIN: Final = Seconds(1.0)
 """Between two looks at whether the node of a pod that does not go is lost."""
+
+
+async def apply_pod(api: KubeApi, body: Manifest, grant: Granted) -> Json:
+    """Apply a pod, and before it the claim of its cards where it needs one. Raises ApiError, ValueError, ApiUnavailable
+    (also while the claim of an earlier pod of this name ends)."""
+    about = body["metadata"]
+    path = PODS.path(about["namespace"], about["name"])
+    wanted = claim(body, grant)
+    if wanted is None:
+        return await api.apply(path, body)
+    where = CLAIMS.path(about["namespace"], about["name"])
+    made = await api.apply(where, wanted)
+    if "deletionTimestamp" in made["metadata"]:
+        raise ApiUnavailable(f"the resource claim {about['name']} of an earlier pod has not ended yet")
+    pod = await api.apply(path, body)
+    owned = claim(body, grant, pod["metadata"]["uid"])
+    assert owned is not None  # as before
+    await api.apply(where, owned)
+    return pod
 
 
 async def delete_pod(tools: Tools, namespace: str, name: str, uid: str) -> None:
@@ -52,7 +72,6 @@ class OwnPod:
         self._name = name
         self._namespace = namespace
         self._order = order
-        self._path = PODS.path(namespace, name)
         self._uid = ""
         self._asked = False
 
@@ -89,11 +108,12 @@ class OwnPod:
 
     async def _apply(self) -> Json:
         try:
-            body = manifest(self._order())
+            order = self._order()
+            body = manifest(order)
         except ValueError as error:  # pydantic's is one too
             raise StartFailed(Reason.INVALID_SPEC, str(error)) from error
         try:
-            return await self._insist(lambda: self._tools.api.apply(self._path, body))
+            return await self._insist(lambda: apply_pod(self._tools.api, body, order.grant))
         except ApiError as error:
             raise StartFailed(PodReason.REFUSED, str(error)) from error
 

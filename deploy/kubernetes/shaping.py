@@ -12,8 +12,9 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+from deploy.kubernetes.devices import CLAIM, CLAIMS, claim_spec, is_device
 from deploy.kubernetes.nodes import GPU, mig_resource
 from deploy.kubernetes.quantities import write_cpu
 from deploy.kubernetes.resources import GROUP, VERSION
@@ -117,6 +118,8 @@ def manifest(order: PodOrder) -> Manifest:
         "volumes": [*(_volume(index, mount) for index, mount in enumerate(shape.mounts)), *_cached(order)],
     }  # fmt: skip
     spec |= {name: value for name, value in given.items() if value}
+    if claim_of(grant):
+        spec["resourceClaims"] = [{"name": CLAIM, "resourceClaimName": metadata["name"]}]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -160,7 +163,7 @@ def _container(order: PodOrder) -> Manifest:
     made: Manifest = {
         "name": CONTAINER, "image": shape.image, "command": argv, "env": environment,
         "ports": [{"name": "http", "containerPort": shape.port}],
-        "resources": _resources(order.grant.resources),
+        "resources": _resources(order.grant),
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         # whoever ends the pod: its requests finish first, while the gateways send it no new ones
         "lifecycle": {"preStop": {"sleep": {"seconds": order.drain}}},
@@ -182,14 +185,58 @@ def _container(order: PodOrder) -> Manifest:
     return made
 
 
-def _resources(wanted: Resources) -> Manifest:
+def _resources(grant: ReplicaGrant) -> Manifest:
     """Cores are asked for and not limited: a limit throttles an engine whose node has cores to spare. Memory is both,
     so that a replica that takes more is ended and told instead of its neighbours."""
+    wanted = grant.resources
     memory = str(wanted.memory_bytes)
-    return {
-        "requests": {"cpu": write_cpu(wanted.cpu), "memory": memory, **gpu_requests(wanted)},
-        "limits": {"memory": memory, **gpu_requests(wanted)},
-    }
+    claim = claim_of(grant)
+    gpus = {} if claim else gpu_requests(wanted)
+    made: Manifest = {
+        "requests": {"cpu": write_cpu(wanted.cpu), "memory": memory, **gpus}, "limits": {"memory": memory, **gpus},
+    }  # fmt: skip
+    return made | ({"claims": [{"name": CLAIM}]} if claim else {})
+
+
+class Granted(Protocol):
+    """What a replica, or a member of a training job, was granted."""
+
+    @property
+    def placement(self) -> Placement:
+        """Where."""
+
+    @property
+    def resources(self) -> Resources:
+        """What."""
+
+
+def claim_of(grant: Granted) -> Manifest:
+    """The claim of exactly the granted cards, where a driver publishes them one by one; empty where a plugin counts
+    them. Raises ValueError for what a claim cannot say."""
+    cards = grant.placement.gpus
+    if not cards or not is_device(cards[0]):
+        return {}
+    if grant.resources.gpu_fraction or grant.resources.mig_profile:
+        raise ValueError(
+            f"node {grant.placement.node} offers its GPUs by resource claims, of which relume makes whole ones only; "
+            "ask for resources.gpus, or keep the model from that node by pod.nodeSelector"
+        )
+    return claim_spec(cards)
+
+
+def claim(pod: Manifest, grant: Granted, uid: str = "") -> Manifest | None:
+    """The ResourceClaim of a pod, as it is applied: it goes with the pod once that has a `uid`, with what owns the pod
+    before. None: the pod needs none."""
+    spec = claim_of(grant)
+    if not spec:
+        return None
+    about = pod["metadata"]
+    owners = about.get("ownerReferences", [])
+    if uid:
+        owners = [{"apiVersion": "v1", "kind": "Pod", "name": about["name"], "uid": uid}]
+    metadata = {"name": about["name"], "namespace": about["namespace"], "labels": about["labels"],
+                "ownerReferences": owners}  # fmt: skip
+    return {"apiVersion": CLAIMS.api_version, "kind": CLAIMS.kind, "metadata": metadata, "spec": spec}
 
 
 def gpu_requests(wanted: Resources) -> Mapping[str, str]:

@@ -17,6 +17,7 @@ from typing import Final
 
 from deploy.kubernetes.api import ApiError, ApiUnavailable
 from deploy.kubernetes.judging import PodReason, judge
+from deploy.kubernetes.own_pod import apply_pod
 from deploy.kubernetes.resources import PODS
 from deploy.kubernetes.shaping import Manifest
 from deploy.kubernetes.training.tools import PodTools
@@ -142,7 +143,7 @@ class PodGang:
             try:
                 body = self._order(rank, self._first_address if rank else "")
                 await self._tools.lease.hold()
-                pod = self._tools.pods.expect(await self._tools.api.apply(self._path(member), body))
+                pod = self._tools.pods.expect(await apply_pod(self._tools.api, body, member.grant))
             except ApiUnavailable as error:
                 logger.debug("pod %s: %s", member.name, error)
                 await self._pause(Seconds(min(10.0, 0.1 * 2.0 ** min(tries, 10))))

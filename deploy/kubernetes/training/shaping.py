@@ -104,6 +104,8 @@ def manifest(order: MemberOrder) -> Manifest:
             "controller": True, "blockOwnerDeletion": False,
         }]  # fmt: skip
     spec = made["spec"]
+    for claimed in spec.get("resourceClaims", ()):
+        claimed["resourceClaimName"] = made["metadata"]["name"]
     spec["terminationGracePeriodSeconds"] = max(1, round(shape.policy.checkpoint.grace))
     notes = {"name": "relume", "downwardAPI": {
         "items": [{"path": "annotations", "fieldRef": {"fieldPath": "metadata.annotations"}}]

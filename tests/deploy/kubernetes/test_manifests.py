@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,11 +12,14 @@ import pytest
 from ruamel.yaml import YAML
 
 from deploy.kubernetes.api import ApiError, KubeApi, connect
+from deploy.kubernetes.devices import GROUP
 from deploy.kubernetes.resources import DEFINITIONS, DEPLOYMENTS, PODS, STATEFUL_SETS, Json, Resource
+from tests.support.kube_devices import published, withdraw
+from tests.support.kube_kubelet import FakeNode
 from tests.support.kube_plane import ControlPlane
 from tests.support.kube_stories import annotated, burst, enrol, through_admin_port
 from tests.support.kube_training import takes_turns
-from tests.support.kube_world import NAMESPACES, World, arguments, pod_model, world
+from tests.support.kube_world import GPU_NODE, NAMESPACES, World, arguments, pod_model, world
 
 pytestmark = [pytest.mark.slow, pytest.mark.kubernetes, pytest.mark.needs("kubernetes")]
 
@@ -123,13 +127,19 @@ async def account(here: World, plane: ControlPlane) -> Path:
 async def test_each_verb_that_is_granted_is_used_and_the_other_way_round(plane: ControlPlane, tmp_path: Path) -> None:
     """The whole story, with an enrolled Deployment, under the account of the manifests: nothing is refused, and no
     right is left over."""
-    async with world(plane, tmp_path) as here:
+    claimed = FakeNode(f"claimed-{os.getpid()}")
+    nodes = [FakeNode(f"gpu-{os.getpid()}", extended=GPU_NODE), claimed]
+    async with world(plane, tmp_path, nodes) as here, published(here.api, claimed.name):
         kubeconfig = await account(here, plane)
         given = arguments(plane, here.namespace)
         here.relume.reach(tuple(str(kubeconfig) if word == str(plane.kubeconfig) else word for word in given))
         await here.relume.start()
         await here.apply(pod_model())
+        chosen = f"pod: {{nodeSelector: {{kubernetes.io/hostname: {claimed.name}}}, image"
+        await here.apply(pod_model("claimer").replace("pod: {image", chosen))
         await here.state("Zero")
+        await here.known("claimer")
+        assert (await here.chat("claimer")).status == 200
         await burst(here, "echo")
         await enrol(here)
         await burst(here, "mistral")
@@ -138,13 +148,15 @@ async def test_each_verb_that_is_granted_is_used_and_the_other_way_round(plane: 
         await burst(here, "qwen")
         await through_admin_port(here)
         await asyncio.gather(here.state("Zero"), here.state("Zero", "mistral"))
+        await here.state("Zero", "claimer")
+        await withdraw(here.api, claimed.name)  # its card would be room
         await takes_turns(here, "echo")
         rights, refused = used(plane, f"system:serviceaccount:{here.namespace}:relume")
         assert refused == []
         assert await needs_create(here, kubeconfig)
         # asked within the patch, and not logged
         ours = {("relume.dev", kind, "create") for kind in ("models", "gpupools", "trainingjobs")}
-        within = {("", "pods", "create"), *ours}
+        within = {("", "pods", "create"), (GROUP, "resourceclaims", "create"), *ours}
         assert granted() == rights | within
 
 

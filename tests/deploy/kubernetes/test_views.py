@@ -119,6 +119,11 @@ def test_a_place_and_an_image_are_waited_for() -> None:
     late = judge(pod, ready=False, limits=LIMITS, now=Instant(NOW + 60)).trouble
     assert late is not None
     assert (late.reason, late.message) == ("Unschedulable", "no node takes it: 0/3 nodes are available")
+    silent = pod_of({**item({}), "spec": {}})
+    assert judge(silent, ready=False, limits=LIMITS, now=NOW).again_at == NOW + 60
+    nobody = judge(silent, ready=False, limits=LIMITS, now=Instant(NOW + 60)).trouble
+    assert nobody is not None
+    assert "no scheduler says anything" in nobody.message
     pulling = pod_of(item(waits("ErrImagePull")))
     assert judge(pulling, ready=False, limits=LIMITS, now=NOW).again_at == NOW + 600
     assert judge(pulling, ready=False, limits=LIMITS, now=Instant(NOW + 600)).trouble is not None
