@@ -38,8 +38,9 @@ BENCHMARKS = {
     ),
     "sharing": About("bench.sharing", "leases of a remote slot authority; how long a hand-over takes"),
     "weights": About(
-        "bench.weights", "weights fetched and verified beside curl and sha256; a hit; last byte to usable"
+        "bench.weights", "weights fetched and verified beside curl, obstore, S3 clients; a hit; last byte to usable"
     ),
+    "sleep": About("bench.sleeping", "waking a sleeper beside a cold start and a warm model; the memory it holds"),
     "coldstart": About(
         "bench.coldstart", "the embedded model cold from HTTP and S3, 80 MiB/s a connection, beside the sum of its parts"
     ),

@@ -79,9 +79,13 @@ class Relume:
 
 
 @asynccontextmanager
-async def relume_up(folder: Path, documents: str, name: str = "relume", access_log: str = "") -> AsyncIterator[Relume]:
-    """A relume with these models, and nothing left of it afterwards. `access_log`: a path, or empty for none."""
-    server = Server(folder, ("-f", str(_written(folder, documents)), "--access-log", access_log, "--drain-bound", "1s"))
+async def relume_up(
+    folder: Path, documents: str, name: str = "relume", access_log: str = "", more: tuple[str, ...] = ()
+) -> AsyncIterator[Relume]:
+    """A relume with these models, and nothing left of it afterwards. `access_log`: a path, or empty for none; `more`:
+    further arguments of `relume up`."""
+    written = str(_written(folder, documents))
+    server = Server(folder, ("-f", written, "--access-log", access_log, "--drain-bound", "1s", *more))
     await server.start()
     try:
         where = json.loads((folder / "data" / "endpoints.json").read_text(encoding="utf-8"))

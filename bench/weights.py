@@ -1,11 +1,10 @@
-"""Weights fetched and verified, beside curl, obstore, huggingface_hub and sha256 alone, from the same nginx in turn."""
+"""Weights fetched and verified beside other clients (`bench.fetchers`) and sha256, from the same nginx in turn."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import hashlib
-import importlib.util
 import json
 import os
 import resource
@@ -17,6 +16,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from bench import load
+from bench.fetchers import Fetcher, Took, fetchers
 from bench.figures import Effort, Figure, Target, median, percentile
 from bench.peers.process import free_port
 from coldstart.adapters.sources import source_of
@@ -26,6 +26,8 @@ from coldstart.core.cache.policy import FetchPolicy, RoomPolicy
 from events.clock import SystemClock
 
 GIB = 1 << 30
+BUCKET = "weights"
+"""The folder that clients for S3 take for a bucket."""
 GATE = Target(1 / 0.85, of_ratio=True)
 """Design §11: at least 85 % of the slowest of network, disk and hash."""
 HIT = Target(5.0)
@@ -49,35 +51,43 @@ async def run(effort: Effort) -> list[Figure]:
         return [Figure("weights fetched and verified", why=f"{' and '.join(missing)} are not installed")]
     size = effort.size(256 << 20, 8 << 20)
     ours: list[dict[str, float]] = []
-    libraries: dict[str, list[dict[str, float]]] = {name: [] for name in LIBRARIES if _installed(name)}
-    curls: list[tuple[float, float]] = []
-    hashes: list[tuple[float, float]] = []
+    others = fetchers()
+    took: dict[str, list[Took]] = {other.name: [] for other in others if not other.lacks}
+    hashes: list[Took] = []
     with load.scratch() as scratch:
         folder = Path(scratch)
         async with _nginx(folder, size) as url:
-            digest = _hash(folder / "www" / "model", hashes)
+            content = folder / "www" / BUCKET / "model"
+            digest = _hash(content, hashes)
             for index in range(effort.rounds):
-                curls.append(_curl(url, folder / "curl"))
                 ours.append(_child(url, folder / f"cache-{index}"))
-                for name, told in libraries.items():
-                    told.append(_child(url, folder / name, name))
-                _hash(folder / "www" / "model", hashes)
+                for other in others:
+                    if not other.lacks:
+                        took[other.name].append(other.fetch(url, folder / "got"))
+                _hash(content, hashes)
             hits = _hits(url, folder / "cache-0", digest, effort.size(200, 5))
-    share, cpu = GIB / size, median([one["cpu"] for one in ours])
-    slowest = max(min(curl[0] for curl in curls), min(one[0] for one in hashes))
+    best = min(one["seconds"] for one in ours) * GIB / size
+    slowest = max(min(one[0] for one in took["curl"]), min(one[0] for one in hashes)) * GIB / size
     return [
-        Figure("fetched and verified, best", "s/GiB", min(one["seconds"] for one in ours) * share,
-               "slowest of curl to a file, sha256", slowest * share, GATE),
-        Figure("fetched and verified, CPU", "s/GiB", cpu * share,
-               "curl to a file, then sha256", _cpu(curls, hashes) * share),
-        *(
-            Figure(f"fetched and verified, CPU (beside {name})", "s/GiB", cpu * share, f"{name} to a file, then sha256",
-                   (median([one["cpu"] for one in told]) + median([one[1] for one in hashes])) * share)
-            for name, told in libraries.items()
-        ),
+        Figure("fetched and verified, best", "s/GiB", best, "slowest of curl to a file, sha256", slowest, GATE),
+        *(figure for other in others for figure in _beside(other, ours, took.get(other.name, []), hashes, size)),
         Figure("last byte to usable", "ms", median([one["ready"] for one in ours]) * 1e3, target=READY),
         Figure("hit by digest, p50", "ms", percentile(hits, 0.5) * 1e3, target=HIT),
         Figure("peak memory of the fetch beyond the interpreter", "MiB", max(one["memory"] for one in ours)),
+    ]
+
+
+def _beside(
+    other: Fetcher, ours: list[dict[str, float]], took: list[Took], hashes: list[Took], size: int
+) -> list[Figure]:  # fmt: skip
+    """Clock and CPU beside a client that downloads to a file, with what a digest of that file takes."""
+    if not took:
+        return [Figure("fetched and verified", "s/GiB", yardstick=other.name, why=other.lacks)]
+    yardstick = f"{other.name} to a file, then sha256"
+    return [
+        Figure(name, "s/GiB", median([one[key] for one in ours]) * GIB / size, yardstick,
+               (median([one[at] for one in took]) + median([one[at] for one in hashes])) * GIB / size)
+        for at, key, name in ((0, "seconds", "fetched and verified"), (1, "cpu", "fetched and verified, CPU"))
     ]  # fmt: skip
 
 
@@ -85,8 +95,8 @@ async def run(effort: Effort) -> list[Figure]:
 async def _nginx(folder: Path, size: int) -> AsyncIterator[str]:
     """It serves one file of random bytes with sendfile."""
     port = free_port()
-    (folder / "www").mkdir()
-    with (folder / "www" / "model").open("wb") as file:
+    (folder / "www" / BUCKET).mkdir(parents=True)
+    with (folder / "www" / BUCKET / "model").open("wb") as file:
         for _ in range(0, size, 1 << 20):
             file.write(os.urandom(1 << 20))
     conf = folder / "nginx.conf"
@@ -103,27 +113,13 @@ async def _nginx(folder: Path, size: int) -> AsyncIterator[str]:
                 if time.monotonic() > deadline:
                     raise
                 await asyncio.sleep(0.02)
-        yield f"http://127.0.0.1:{port}/model"
+        yield f"http://127.0.0.1:{port}/{BUCKET}/model"
     finally:
         process.terminate()
         await process.wait()
 
 
-def _curl(url: str, target: Path) -> tuple[float, float]:
-    """(wall, CPU) seconds of a plain download to a file."""
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    subprocess.run(["curl", "-sf", "-o", str(target), url], check=True)
-    wall, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-    target.unlink()
-    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
-def _cpu(curls: list[tuple[float, float]], hashes: list[tuple[float, float]]) -> float:
-    """What the same takes with plain tools."""
-    return median([curl[1] for curl in curls]) + median([one[1] for one in hashes])
-
-
-def _hash(path: Path, seconds: list[tuple[float, float]]) -> str:
+def _hash(path: Path, seconds: list[Took]) -> str:
     """The digest; (wall, CPU) seconds are appended."""
     began, cpu = time.monotonic(), time.process_time()
     with path.open("rb") as file:
@@ -132,13 +128,9 @@ def _hash(path: Path, seconds: list[tuple[float, float]]) -> str:
     return f"sha256:{digest}"
 
 
-def _installed(name: str) -> bool:
-    return importlib.util.find_spec(name) is not None
-
-
-def _child(url: str, folder: Path, how: str = "relume") -> dict[str, float]:
+def _child(url: str, folder: Path) -> dict[str, float]:
     """One fetch in a process of its own, so that CPU and memory are its alone."""
-    command = [sys.executable, "-m", "bench.weights", url, str(folder), how]
+    command = [sys.executable, "-m", "bench.weights", url, str(folder)]
     ran = subprocess.run(command, check=True, capture_output=True)
     told: dict[str, float] = json.loads(ran.stdout)
     return told
@@ -170,36 +162,6 @@ def _fetch_once(url: str, folder: Path) -> None:
     }))  # fmt: skip
 
 
-def _plain_obstore(url: str, target: Path) -> None:
-    from obstore.store import HTTPStore  # noqa: PLC0415 - an extra
-
-    base, _, name = url.rpartition("/")
-    store = HTTPStore.from_url(base, client_options={"allow_http": True, "timeout": "600s"})
-    with target.open("wb") as file:
-        for piece in store.get(name).stream(min_chunk_size=1 << 20):
-            file.write(piece)
-
-
-def _plain_hub(url: str, target: Path) -> None:
-    from huggingface_hub.file_download import http_get  # noqa: PLC0415 - an extra
-
-    with target.open("wb") as file:
-        http_get(url, file)
-
-
-LIBRARIES = {"obstore": _plain_obstore, "huggingface_hub": _plain_hub}
-"""A plain download to a file by each; neither takes a digest of it."""
-
-
-def _library_once(url: str, folder: Path, name: str) -> None:
-    folder.mkdir(exist_ok=True)
-    LIBRARIES[name](url, folder / "warm")  # what importing and connecting takes is not the download's
-    cpu, began = time.process_time(), time.monotonic()
-    LIBRARIES[name](url, folder / "model")
-    print(json.dumps({"seconds": time.monotonic() - began, "cpu": time.process_time() - cpu}))
-    shutil.rmtree(folder)
-
-
 def _hits(url: str, folder: Path, digest: str, count: int) -> list[float]:
     weights, source = _weights(folder), source_of(url, {}, FetchPolicy(), SystemClock())
     seconds = []
@@ -213,7 +175,4 @@ def _hits(url: str, folder: Path, digest: str, count: int) -> list[float]:
 
 
 if __name__ == "__main__":
-    if sys.argv[3] == "relume":
-        _fetch_once(sys.argv[1], Path(sys.argv[2]))
-    else:
-        _library_once(sys.argv[1], Path(sys.argv[2]), sys.argv[3])
+    _fetch_once(sys.argv[1], Path(sys.argv[2]))
