@@ -9,6 +9,7 @@ usually comes changes.
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -107,8 +108,8 @@ class Gradient:
 
     def typical(self) -> tuple[Typical, ...]:
         """What counts as typical, the most frequent first."""
-        counts = self._counts + Counter({_ANY: 1})
-        chosen = sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:TYPICAL_MOST]
+        counts = {**self._counts, _ANY: self._counts[_ANY] + 1}
+        chosen = heapq.nsmallest(TYPICAL_MOST, counts.items(), key=lambda one: (-one[1], one[0]))
         total = sum(count for _, count in chosen)
         return tuple(Typical(*kind, max(1, (PARTS * count + total // 2) // total)) for kind, count in chosen)
 

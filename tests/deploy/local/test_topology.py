@@ -38,7 +38,7 @@ GPU4    SYS     NODE    NODE    PHB      X      0-7,16-23       0               
 """
 """Five cards without NVLink on two NUMA nodes (noonghunna/club-3090#46)."""
 
-UNKNOWN = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \tSYS\t0-7,16-23\t\tN/A\t\tN/A\nGPU1\tSYS\t X \t8-15,24-31\t1\t\tN/A\n"  # noqa: E501
+UNKNOWN = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \tSYS\t0-7,16-23\t\tN/A\t\tN/A\nGPU1\tSYS\t X \t8-15,24-31\t1\t\tN/A\n"  # noqa: E501 - as it was answered
 """A card whose NUMA node is not known (noonghunna/club-3090#178)."""
 
 OLD = """\
