@@ -12,6 +12,7 @@ from preemption.core.inventory import need_of
 from preemption.core.limits import Tally
 from preemption.core.reclaim.pool_policy import PoolPolicy
 from preemption.core.view import AllocatorPolicy, Reason
+from tests.support.lending import LendingWorld
 from tests.support.pool import GI, World, needs, node
 
 GPUS = Limit(source="ResourceQuota gpus", resource="requests.nvidia.com/gpu", kind=LimitKind.GPUS, most=2.0)
@@ -112,6 +113,22 @@ def test_a_rollout_under_a_full_quota_drains_first() -> None:
     world.see("a")
     world.decide()
     assert [name.split("-r")[1] for name in world.live("a")] == ["2-0"]
+
+
+def test_a_gang_is_started_within_the_quota_or_not_at_all() -> None:
+    """Three cards would do for both jobs: the quota has room for one of two members, and the other job is told its
+    name; an elastic one starts with what there is."""
+    world = LendingWorld(node(gpus=4))
+    world.pool.set_limits((GPUS,))
+    world.train("first", members=1)
+    world.settle()
+    world.train("gang", members=2)
+    world.settle()
+    assert (len(world.training["first"].members), len(world.training["gang"].members)) == (1, 0)
+    assert "ResourceQuota gpus leaves" in world.training["gang"].message
+    world.train("elastic", members=2, min_members=1)
+    world.settle()
+    assert len(world.training["elastic"].members) == 1
 
 
 def test_no_node_is_called_for_that_a_quota_forbids_to_use() -> None:

@@ -129,8 +129,9 @@ class _Placing:
 
     def _counted(self, one: Waiting, spots: tuple[Spot, ...] | None) -> tuple[Spot, ...] | None:
         """These, taken out of what limits leave."""
-        for _ in spots or () if self._limits is not None else ():
-            self._limits.take(need_of(one.resources))
+        if self._limits is not None:
+            for _ in spots or ():
+                self._limits.take(need_of(one.resources))
         return spots
 
     def more(self, one: Waiting) -> tuple[Spot, ...]:
