@@ -77,8 +77,8 @@ class FetchedSpec(Spec):
 
     uri: Annotated[str, Field(min_length=1)]
     """What the engine loads: a local path or `file://` URI, used where it lies, or a remote address (`https://`, `s3://`,
-    `gs://`, `az://`, `hf://ORG/NAME@REVISION`), which the node's weight cache fetches and verifies first. A folder, a
-    prefix or a repository is fetched with all its files."""
+    `gs://`, `az://`, `hf://ORG/NAME@REVISION`, `oci://REGISTRY/NAME:TAG`), which the node's weight cache fetches and
+    verifies first. A folder, a prefix, a repository or an artifact is fetched with all its files."""
     digest: Annotated[str, AfterValidator(check_digest)] | None = None
     """`sha256:` and 64 hexadecimal digits that the content must have. With it, a hit asks nobody."""
     include: Patterns = ()
@@ -88,7 +88,7 @@ class FetchedSpec(Spec):
     credentials: Annotated[str, Field(pattern=r"^(none|env:[A-Za-z_][A-Za-z0-9_]*|file:/.+)$")] | None = None
     """Where the node finds the secret: `env:NAME` or `file:/path`; `none`: a public bucket. Absent: the usual
     environment variables of the store or hub. HTTP: the value of the Authorization header; S3: `KEY:SECRET[:TOKEN]`;
-    Azure: `ACCOUNT:KEY`; GCS: the JSON of a service account; Hugging Face: the token."""
+    Azure: `ACCOUNT:KEY`; GCS: the JSON of a service account; Hugging Face: the token; OCI: `USER:PASSWORD`."""
     headers: Annotated[dict[str, Reference], Field(max_length=16, default_factory=dict)]
     """Of HTTP requests: name, and where its value is (`env:NAME`, `file:/path`)."""
     endpoint: Annotated[str, Field(pattern=r"^https?://[^@]+$")] | None = None

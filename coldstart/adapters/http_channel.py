@@ -49,12 +49,14 @@ class Web(Protocol):
 
     policy: FetchPolicy
     clock: Clock
-    headers: Mapping[str, str]
-    """For the source's own host only."""
     onward: dict[str, str]
     """Where addresses redirected to, so that not every range asks twice."""
     tls: ssl.SSLContext | None
     """For https; None: the authorities that the system knows."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """For the source's own host only."""
 
     def url(self, of: Described) -> str:
         """Where a file is."""

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from coldstart.adapters.file_source import FileSource
 from coldstart.adapters.hf_source import HfSource
 from coldstart.adapters.http_source import HttpSource
+from coldstart.adapters.oci_source import OciSource
 from coldstart.adapters.references import headers_of, secret
 from coldstart.adapters.store_source import StoreSource
 from coldstart.adapters.stores import SCHEMES
@@ -40,6 +41,8 @@ def source_for(wanted: Wanted, policy: FetchPolicy, clock: Clock) -> Source:
         return StoreSource(address, access, policy, clock)
     if scheme == "hf":
         return HfSource(address, access, policy, clock)
+    if scheme == "oci":
+        return OciSource(address, access, policy, clock)
     raise UnsupportedSource(f"no source reads {scheme or 'addresses without a scheme'}")
 
 

@@ -177,8 +177,9 @@ def fetch(  # noqa: PLR0913 - one parameter an option
     """Have weights on this node, and print where they are.
 
     URI is a file or a folder by file:///path, a file by http:// or https://, an object or a prefix by s3://, gs:// or
-    az:// (relume[stores]), a model by hf://ORG/NAME[@REVISION][/PATH] (relume[hf]). The first part of a split GGUF file
-    names all, a safetensors index its shards.
+    az:// (relume[stores]), a model by hf://ORG/NAME[@REVISION][/PATH] (relume[hf]), an artifact by
+    oci://REGISTRY/NAME[:TAG][@sha256:DIGEST]. The first part of a split GGUF file names all, a safetensors index its
+    shards.
 
     What was fetched and verified before is not fetched again, also after a kill. With --digest the source is not asked
     at all on a hit; without it, it is asked whether it has a newer version, and a source that does not answer does not

@@ -100,7 +100,7 @@ class AgentPeers:
         Blocks; Yielded when the flight was told to end.
         """
         shown = source.shown()
-        if digest is not None or shown.startswith("hf://"):
+        if digest is not None or shown.startswith(("hf://", "oci://")):
             self._wait(shown, flight)
         peers = Peers(
             lambda wanted: self._holders(shown, wanted), self._settings.token, self._settings.client_tls, self._lost

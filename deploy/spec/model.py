@@ -199,9 +199,10 @@ def _sleep_rules(spec: ModelSpec) -> list[InitErrorDetails]:
     level = spec.cold_start.sleep.level
     resources = spec.resources.resolve()
     cards = max(resources.gpus, 1 if resources.gpu_fraction or resources.mig_profile else 0)
+    adapters = tuple((one.name, "") for one in spec.weights.adapters) if spec.weights is not None else ()
     asked = LaunchRequest(
         ModelName("any"), ReplicaName("any-r1-0"), "localhost", 1, spec.slots, gpus=("0",) * cards,
-        options=spec.engine.options,
+        options=spec.engine.options, adapters=adapters,
     )  # fmt: skip
     levels = [way.level for way in engine_for(spec.engine.type).abilities(asked).sleeps]
     if level in levels:

@@ -76,7 +76,8 @@ class CommandOptions(Spec):
 
     sleep: Sleeping = Sleeping.NONE
     """How the server can sleep (coldStart.sleep): vllm (it has /sleep, /wake_up and /is_sleeping, which vLLM has with
-    --enable-sleep-mode and VLLM_SERVER_DEV_MODE=1), parked (without a GPU: its process stays as it is), none."""
+    --enable-sleep-mode and VLLM_SERVER_DEV_MODE=1; with weights.adapters at level 1 only), parked (without a GPU: its
+    process stays as it is), none."""
 
     @field_validator("command")
     @classmethod
@@ -99,6 +100,15 @@ class CommandOptions(Spec):
     def _port_is_given(self) -> CommandOptions:
         if not any("port" in _names(text) for text in (*self.command, *self.env.values())):
             raise ValueError("command names no {port}: relume chooses it, so the command or env must pass it on")
+        return self
+
+    @model_validator(mode="after")
+    def _gives_memory_back(self) -> CommandOptions:
+        """Without its flag vLLM answers that it sleeps, and keeps all memory of the card that another is given then."""
+        words = [part.rpartition("/")[2] for part in self.command]
+        plain = "vllm" in words or any(word.startswith("vllm.entrypoints.") for word in words)
+        if self.sleep is Sleeping.VLLM and plain and not {"--enable-sleep-mode", "--config"} & set(words):
+            raise ValueError("sleep: vllm needs --enable-sleep-mode in the command; else vLLM keeps the card's memory")
         return self
 
 
@@ -166,5 +176,6 @@ def _sleeps(options: CommandOptions, wanted: LaunchRequest) -> tuple[Sleep, ...]
     if not steady or options.sleep is Sleeping.NONE:
         return ()
     if options.sleep is Sleeping.VLLM:
-        return VLLM_SLEEPS
+        # At level 2 adapters are lost with the weights, and one token of the model itself does not show it.
+        return tuple(way for way in VLLM_SLEEPS if way.level == 1 or not wanted.adapters)
     return () if wanted.gpus else (Sleep(level=1),)

@@ -32,7 +32,10 @@ def is_steady(request: bytes) -> bool:
 
 
 def said(answer: bytes) -> Said | None:
-    """What an answer of completions, chat, embeddings or reranking says; None: it cannot be told."""
+    """What an answer of completions, chat, embeddings or reranking says; None: it cannot be told.
+
+    A first token that is no text (the end, say) tells nothing: an engine that lost its weights says such a one too.
+    """
     try:
         body = json.loads(answer)
     except ValueError:
@@ -50,7 +53,7 @@ def said(answer: bytes) -> Said | None:
     for item in _objects(body.get("results")):
         score = item.get("relevance_score")
         found += [float(score)] if isinstance(score, (int, float)) else []
-    return tuple(found) or None
+    return tuple(found) if any(one != "" for one in found) else None
 
 
 def _objects(value: object) -> list[dict[str, object]]:

@@ -17,6 +17,7 @@ from runtime.core.golden import NUMBERS, is_same, is_steady, said
         pytest.param({"data": [{"embedding": [0.5, 1]}]}, (0.5, 1.0), id="embedding"),
         pytest.param({"results": [{"relevance_score": 3}]}, (3.0,), id="rerank"),
         pytest.param({"choices": [{"message": {"content": None}}]}, None, id="nothing-said"),
+        pytest.param({"choices": [{"text": ""}]}, None, id="no-text"),
         pytest.param({"ok": True}, None, id="another-form"),
         pytest.param([1], None, id="no-object"),
     ],

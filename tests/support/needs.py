@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.demo.model import cached_path
-from tests.support import helm, kafka_broker, kube_binary, prometheus, s3_store
+from tests.support import helm, kafka_broker, kube_binary, oci_registry, prometheus, s3_store
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,6 +68,11 @@ NEEDS: dict[str, Need] = {
         there=lambda: s3_store.there() and importlib.util.find_spec("obstore") is not None,
         purpose="tests of weights from a real S3-compatible store",
         remedy="install Go 1.24 or newer, which builds versitygw once, and relume[stores]",
+    ),
+    "registry": Need(
+        there=oci_registry.there,
+        purpose="tests of weights from a real OCI registry",
+        remedy="install Go 1.24 or newer, which builds it once",
     ),
     "hf": Need(
         there=lambda: importlib.util.find_spec("huggingface_hub") is not None,

@@ -108,7 +108,7 @@ class UnsupportedSource(CacheError):
 
     remedy = (
         "write file:///path, http:// or https://, s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY, "
-        "or hf://ORG/NAME[@REVISION][/PATH]"
+        "hf://ORG/NAME[@REVISION][/PATH], or oci://REGISTRY/NAME[:TAG][@sha256:DIGEST]"
     )
 
 

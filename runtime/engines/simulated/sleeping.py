@@ -1,6 +1,8 @@
-"""The simulated engine's sleep: vLLM's endpoints (its documentation, "Sleep Mode"), with times, and without a GPU.
+"""The simulated engine's sleep: the endpoints of vLLM 0.32.0 and their answers, with times, and without a GPU.
 
-As there, a level 2 sleep forgets the weights: who wakes it without `reload_weights` gets other answers than before.
+As there, a level 2 sleep forgets the weights: who wakes it without `reload_weights` gets other answers than before; a
+wake of tags that do not sleep does nothing, with status 200. Stricter on purpose, so that who errs hears of it: a sleep
+while requests run is refused (vLLM aborts them), and so is a request while it sleeps (vLLM holds it until the wake).
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ class Sleeper:
             "/sleep": self._sleep,
             "/wake_up": self._wake,
             "/collective_rpc": self._call,
-            "/reset_prefix_cache": self._done,
+            "/reset_prefix_cache": lambda exchange: exchange.reply(200, b'{"success":true}', JSON),
         }
 
     @property
@@ -59,25 +61,25 @@ class Sleeper:
         elif self._running():
             self._refuse(exchange, 409, "requests run; sleep when they have ended")
         else:
-            self._later(self._settings.timing.sleep, lambda: self._fall_asleep(exchange, level == "2"))
+            self._later(self._settings.timing.sleep, lambda: self._fall_asleep(exchange, int(level)))
 
-    def _fall_asleep(self, exchange: Exchange, forgets: bool) -> None:
+    def _fall_asleep(self, exchange: Exchange, level: int) -> None:
         self._asleep = TAGS
-        self._forgot |= forgets
-        self._done(exchange)
+        self._forgot |= level == 2
+        exchange.reply(200, b'{"status":"sleeping","level":%d}' % level, JSON)
 
     def _wake(self, exchange: Exchange) -> None:
-        tags = frozenset(parse_qs(exchange.query).get("tags", TAGS))
-        if not tags <= TAGS:
-            self._refuse(exchange, 400, f"tags are {', '.join(sorted(TAGS))}")
-        else:
-            seconds = self._settings.timing.wake if "weights" in tags else 0.0
-            self._later(seconds, lambda: self._awake(exchange, tags))
+        tags = parse_qs(exchange.query).get("tags")
+        seconds = self._settings.timing.wake if tags is None or "weights" in tags else 0.0
+        self._later(seconds, lambda: self._awake(exchange, tags))
 
-    def _awake(self, exchange: Exchange, tags: frozenset[str]) -> None:
-        self._asleep -= tags
-        self.wrong = self._forgot or self._settings.faults.wakes_wrong
-        self._done(exchange)
+    def _awake(self, exchange: Exchange, tags: list[str] | None) -> None:
+        woken = self._asleep if tags is None else frozenset(tags)
+        if woken <= self._asleep:
+            self._asleep -= woken
+            self.wrong = self._forgot or self._settings.faults.wakes_wrong
+        status = "sleeping" if self._asleep else "awake"
+        exchange.reply(200, orjson.dumps({"status": status, "tags": tags}), JSON)
 
     def _call(self, exchange: Exchange) -> None:
         try:
@@ -85,9 +87,9 @@ class Sleeper:
         except (orjson.JSONDecodeError, KeyError, TypeError):
             method = ""
         if method != "reload_weights":
-            self._refuse(exchange, 400, 'the only method is {"method": "reload_weights"}')
+            self._refuse(exchange, 500, 'the only method is {"method": "reload_weights"}')
         elif "weights" in self._asleep:
-            self._refuse(exchange, 409, "the weights have no room yet; wake up tags=weights first")
+            self._refuse(exchange, 500, "the weights have no room yet; wake up tags=weights first")
         else:
             self._forgot = False
             self.wrong = self._settings.faults.wakes_wrong
@@ -95,10 +97,6 @@ class Sleeper:
 
     def _later(self, seconds: float, do: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_later(seconds, do)
-
-    @staticmethod
-    def _done(exchange: Exchange) -> None:
-        exchange.reply(200, b"", JSON)
 
     @staticmethod
     def _refuse(exchange: Exchange, status: int, words: str) -> None:

@@ -55,6 +55,16 @@ def test_llamacpp_needs_weights() -> None:
     assert (problem.path, problem.remedy) == ("spec.weights", "add weights: {uri: /path/to/model.gguf}")
 
 
+def test_adapters_sleep_at_level_1() -> None:
+    """A vLLM that drops its weights drops its adapters, and nobody would notice."""
+    options = {"command": ["vllm", "--enable-sleep-mode", "{port}", "{adapters}"], "sleep": "vllm"}
+    document = put(smallest(), "spec.engine", {"type": "command", "options": options})
+    weights = {"uri": "/w", "adapters": [{"name": "sql", "uri": "/sql"}]}
+    document = put(put(document, "spec.weights", weights), "spec.coldStart", {"sleep": {"level": 2}})
+    (problem,) = problems(document)
+    assert (problem.path, problem.remedy) == ("spec.coldStart.sleep.level", "write level: 1")
+
+
 def test_all_problems_are_told_at_once() -> None:
     """Wrong fields, unknown fields, wrong options and broken rules between fields come together."""
     document = put(put(put(full(), "spec.scaling.target", 99), "spec.slot", 3), "spec.engine.options.threads", "two")

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from events.names import ModelName, ReplicaName
-from runtime.adapters.command import Command, CommandOptions
+from runtime.adapters.command import Command, CommandOptions, Sleeping
 from runtime.core.policy import Cancels
 from runtime.ports import LaunchRequest
 
@@ -94,3 +94,27 @@ def test_abilities_are_what_the_user_says() -> None:
     assert Command().abilities(wanted()).cancels is Cancels.STREAMS
     told = Command().abilities(wanted(cancels="never", busyPath="/busy", metricsPath="/metrics"))
     assert (told.cancels, told.busy_path, told.metrics_path) == (Cancels.NEVER, "/busy", "/metrics")
+
+
+SERVE = ["/opt/env/bin/vllm", "serve", "{weights}", "--port", "{port}"]
+
+
+@pytest.mark.parametrize("command", [SERVE, ["{python}", "-m", "vllm.entrypoints.openai.api_server", "{port}"]])
+def test_a_vllm_that_sleeps_must_give_its_memory_back(command: list[str]) -> None:
+    """Without the flag it would say that it sleeps, and keep the memory; a file or a script may have the flag."""
+    with pytest.raises(ValidationError, match="--enable-sleep-mode"):
+        CommandOptions(command=tuple(command), sleep=Sleeping.VLLM)
+    for more in (["--enable-sleep-mode"], ["--config", "vllm.yaml"]):
+        assert CommandOptions(command=(*command, *more), sleep=Sleeping.VLLM)
+    assert CommandOptions(command=tuple(command))
+    assert CommandOptions(command=("sh", "serve.sh", "{port}"), sleep=Sleeping.VLLM)
+
+
+@pytest.mark.parametrize(("adapters", "levels"), [((), [1, 2]), ((("sql", "/w/sql"),), [1])])
+def test_adapters_are_not_lost_in_sleep(adapters: tuple[tuple[str, str], ...], levels: list[int]) -> None:
+    """Level 2 would drop them with the weights, and the one token of the model would not show it."""
+    options = {"command": [*SERVE, "--enable-sleep-mode", "{adapters}"], "sleep": "vllm"}
+    wanted = LaunchRequest(
+        ModelName("m"), ReplicaName("m-1"), "127.0.0.1", 4000, 2, options=options, adapters=adapters
+    )  # fmt: skip
+    assert [way.level for way in Command().abilities(wanted).sleeps] == levels

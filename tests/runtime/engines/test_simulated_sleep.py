@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
 from tests.support.simulated import Client, completion, simulated
+from tests.support.vllm_recording import recorded
 
 ASKED = completion(max_tokens=4, temperature=0)
 
@@ -40,7 +42,7 @@ async def test_level_2_needs_its_weights_again() -> None:
         before = await text(client)
         await client.post("/sleep?level=2", {})
         early = await client.post("/collective_rpc", {"method": "reload_weights"})
-        assert early.status == 409
+        assert early.status == 500
         await client.post("/wake_up?tags=weights", {})
         assert await asleep(client)
         assert (await client.post("/collective_rpc", {"method": "reload_weights"})).status == 200
@@ -83,10 +85,27 @@ async def test_times_pass() -> None:
         assert loop.time() - slept >= 0.08
 
 
-@pytest.mark.parametrize("path", ["/sleep?level=3", "/wake_up?tags=all", "/collective_rpc"])
-async def test_what_does_not_exist_is_refused(path: str) -> None:
-    """With the words that help."""
+RECORDED = recorded()
+
+
+@pytest.mark.parametrize("level", [1, 2])
+async def test_it_answers_as_the_real_one_did(level: int) -> None:
+    """Order by order, with the status and the JSON that a real vLLM was recorded with; what it says is its own."""
     async with simulated() as client:
-        reply = await client.post(path, {"method": "rm"})
-        assert reply.status == 400
-        assert reply.parsed["error"]["message"]
+        for one in RECORDED[f"level {level}"]:
+            if one.path == "/v1/completions":
+                continue
+            body = json.loads(one.body) if one.body else {}
+            reply = await (client.get(one.path) if one.method == "GET" else client.post(one.path, body))
+            assert (reply.status, reply.parsed) == (one.status, json.loads(one.answer)), one.path
+
+
+async def test_what_does_not_exist_is_answered_as_the_real_one_did() -> None:
+    """Refused, or taken without any effect."""
+    async with simulated() as client:
+        for one in RECORDED["asides"]:
+            reply = await client.post(one.path, json.loads(one.body) if one.body else {})
+            assert reply.status == one.status, one.path
+            if reply.status >= 400:
+                assert reply.parsed["error"]["message"]
+        assert not await asleep(client)
