@@ -25,6 +25,8 @@ class PodReason(StrEnum):
     """Its node ran short, somebody asked for its eviction, or a pod of higher priority took its place."""
     NODE_LOST = "NodeLost"
     """Its node is silent or gone."""
+    UNHEALTHY = "GpuUnhealthy"
+    """Its kubelet says that its device is unhealthy."""
     DELETED = "Deleted"
     """Somebody deleted it."""
     REFUSED = "PodRefused"
@@ -73,6 +75,8 @@ def judge(pod: PodView, *, ready: bool, limits: Limits, now: Instant) -> Judgeme
         return Judgement(_end(pod, ready))
     if pod.deleting:
         return Judgement(_going(pod))
+    if pod.sick:
+        return Judgement(Trouble(PodReason.UNHEALTHY, "its kubelet says that its GPU is unhealthy"))
     if pod.waiting is not None and not pod.running:
         return _waits(pod, limits, now)
     return FINE if pod.node else _has_no_node(pod, limits, now)
@@ -84,7 +88,7 @@ def _has_no_node(pod: PodView, limits: Limits, now: Instant) -> Judgement:
         return Judgement(None, until)
     if pod.unscheduled is not None:
         return Judgement(Trouble(PodReason.UNSCHEDULABLE, f"no node takes it: {pod.unscheduled.message}"))
-    told = "no scheduler says anything of it: is there one of the name in pod.scheduler, and has it what the pod claims?"
+    told = "no scheduler says anything of it: is there one of pod.scheduler's name, and is there what the pod claims?"
     return Judgement(Trouble(PodReason.UNSCHEDULABLE, told))
 
 

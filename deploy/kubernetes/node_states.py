@@ -12,7 +12,8 @@ from deploy.kubernetes.nodes import observed
 from deploy.kubernetes.pods import PodStore
 from deploy.kubernetes.reflecting import Reflector
 from deploy.kubernetes.resources import NODES, Json
-from deploy.kubernetes.views import NodeView, PodView, node_of
+from deploy.kubernetes.shaping import read_grant
+from deploy.kubernetes.views import ANNOTATION_GRANT, NodeView, PodView, node_of
 from deploy.local.view import View
 from events.clock import Clock
 from events.log import EventLog, LogUnavailable
@@ -105,7 +106,8 @@ class NodeStates:
         self._told |= states
 
     def _held(self, nodes: Iterable[str]) -> dict[str, set[str]]:
-        """The cards of each node that replicas were granted."""
+        """The cards of each node that replicas and training were granted. Those of a pod whose kubelet calls its device
+        unhealthy come last: the node has one fewer, and that is the one."""
         held: dict[str, set[str]] = {name: set() for name in nodes}
         for model in () if self._view is None else self._view.models.values():
             grant = model.valid_grant
@@ -115,6 +117,9 @@ class NodeStates:
         for name, cards in self._training().items():
             if name in held:
                 held[name] |= cards
+        for pod in self._pods:
+            if pod.sick and pod.node in held and self._is_ours(pod):
+                held[pod.node] -= _cards_of(pod)
         return held
 
     def _changed(self, name: str, item: Json | None) -> None:
@@ -127,3 +132,11 @@ class NodeStates:
         after = self.ready(name)
         if before != after:
             self._turned(name, after)
+
+
+def _cards_of(pod: PodView) -> frozenset[str]:
+    """What a pod of a replica was granted."""
+    try:
+        return frozenset(read_grant(pod.annotations.get(ANNOTATION_GRANT, ""))[1].placement.gpus)
+    except ValueError:
+        return frozenset()

@@ -3,7 +3,7 @@
 Which card a container gets the kubelet's device plugin decides, at its start; the scheduler and we count only. So cards
 have names of our own, ``gpu-0`` and on, one for each that is not taken by others, and the ledger's arithmetic is exact
 as long as every replica that runs keeps the names it was granted: those are listed first. Where no plugin counts cards,
-those count that a driver publishes one by one (`devices`).
+those count that a driver publishes one by one (`devices`), and where HAMi shares cards, those that it lists (`hami`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from math import floor
 from typing import Final
 
+from deploy.kubernetes import hami
 from deploy.kubernetes.devices import is_device
 from deploy.kubernetes.views import NodeView, PodView
 from events.types.replicas import Card, CardsObserved
@@ -29,6 +30,10 @@ def observed(
     replicas on it were granted; `devices`: cards that a driver publishes, None when nobody can tell now. A node that is
     not usable has nothing: what runs there goes on, nothing new comes."""
     claimed = tuple(Card(id=name) for name in sorted(held) if is_device(name)) if devices is None else devices
+    foreign = list(foreign)
+    if node.shared is not None:
+        sold = {card for pod in foreign if not pod.over for card in hami.taken_by(pod.annotations)}
+        claimed = tuple(card for card in node.shared if card.id not in sold)
     if not node.usable:
         here = tuple(one for one in claimed if one.id in held)
         return CardsObserved(
@@ -42,7 +47,7 @@ def observed(
         profile = mig_profile(resource)
         if profile:
             cards += _cards(node, f"mig-{profile}", _count(free, resource), held, profile)
-    if not any(name == GPU or mig_profile(name) for name in node.allocatable):
+    if node.shared is not None or not any(name == GPU or mig_profile(name) for name in node.allocatable):
         cards = claimed
     return CardsObserved(
         node=node.name, cpu=max(0.0, round(free.get("cpu", 0.0), 3)), memory_bytes=max(0, floor(free.get("memory", 0))),

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from deploy.kubernetes import hami
 from deploy.kubernetes.devices import CLAIM, CLAIMS, claim_spec, is_device
 from deploy.kubernetes.nodes import GPU, mig_resource
 from deploy.kubernetes.quantities import write_cpu
@@ -94,7 +95,7 @@ def manifest(order: PodOrder) -> Manifest:
         "labels": {LABEL_MODEL: order.model, LABEL_REVISION: str(grant.revision), LABEL_MANAGED: MANAGED_BY,
                    "app.kubernetes.io/name": order.model},
         "annotations": {ANNOTATION_REPLICA: grant.replica, ANNOTATION_GRANT: write_grant(order.uid, grant),
-                        "relume.dev/epoch": str(order.epoch)},
+                        "relume.dev/epoch": str(order.epoch), **hami.choice_of(grant.placement.gpus)},
     }  # fmt: skip
     if order.owner is not None:
         metadata["ownerReferences"] = [{
@@ -245,7 +246,7 @@ def gpu_requests(wanted: Resources) -> Mapping[str, str]:
     if wanted.mig_profile:
         return {mig_resource(wanted.mig_profile): "1"}
     if wanted.gpu_fraction:
-        return {GPU: "1", "nvidia.com/gpumem-percentage": str(max(1, round(wanted.gpu_fraction * 100)))}
+        return {GPU: "1", hami.PERCENTAGE: str(max(1, round(wanted.gpu_fraction * 100)))}
     return {GPU: str(wanted.gpus)} if wanted.gpus else {}
 
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from deploy.kubernetes import hami
 from deploy.kubernetes.quantities import read_quantity
 from deploy.kubernetes.resources import Json
 from deploy.kubernetes.times import read_time
-from events.types.replicas import Taint
+from events.types.replicas import Card, Taint
 from events.units import Instant
 
 LABEL_MODEL = "relume.dev/model"
@@ -65,6 +66,8 @@ class PodView:
     ended: Ended | None = None
     unscheduled: Told | None = None
     disrupted: Told | None = None
+    sick: bool = False
+    """Its kubelet says that a device of it is unhealthy."""
     told: Told | None = None
     """The pod's own reason, such as Evicted or NodeLost."""
 
@@ -86,6 +89,8 @@ class NodeView:
     card_bytes: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
+    shared: tuple[Card, ...] | None = None
+    """The cards that HAMi shares; None: it does not."""
 
 
 def pod_of(item: Json) -> PodView:
@@ -107,8 +112,18 @@ def pod_of(item: Json) -> PodView:
         ),
         unscheduled=_told(scheduled) if scheduled.get("status") == "False" else None,
         disrupted=_told(disrupted) if disrupted.get("status") == "True" else None,
-        told=_told(status) if status.get("reason") else None,
+        told=_told(status) if status.get("reason") else None, sick=_sick(status),
     )  # fmt: skip
+
+
+def _sick(status: Json) -> bool:
+    """By `allocatedResourcesStatus`, which kubelets write since Kubernetes 1.31 where ResourceHealthStatus is on."""
+    return any(
+        device.get("health") == "Unhealthy"
+        for container in status.get("containerStatuses", ())
+        for resource in container.get("allocatedResourcesStatus", ())
+        for device in resource.get("resources", ())
+    )
 
 
 BORNE = "nvidia.com/gpu"
@@ -132,6 +147,7 @@ def node_of(item: Json) -> NodeView:
         product=str(labels.get("nvidia.com/gpu.product", "")),
         card_bytes=int(mebibytes) << 20 if mebibytes.isdigit() else 0,
         labels={str(key): str(value) for key, value in labels.items()},
+        shared=hami.cards_in(item["metadata"].get("annotations", {})),
         taints=tuple(sorted((one for one in taints if not _borne(one)), key=lambda one: (one.key, one.effect))),
     )  # fmt: skip
 

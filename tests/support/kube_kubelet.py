@@ -42,6 +42,7 @@ class FakeNode:
     pods: int = 110
     extended: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 class ProcessKubelet:
@@ -109,11 +110,25 @@ class ProcessKubelet:
             if pod.node == node:
                 pod.vanish()
 
+    async def sicken(self, name: str, resource: str = "nvidia.com/gpu") -> None:
+        """The device plugin says that a pod's device is unhealthy: the node has one fewer, and its status says so, as
+        kubelets with ResourceHealthStatus write it."""
+        pod = self.pod(name)
+        node = self.nodes[pod.node]
+        path = PODS.path(pod.pod["metadata"]["namespace"], name)
+        statuses = (await self._api.get(path))["status"]["containerStatuses"]
+        told = {"name": resource, "resources": [{"resourceID": "GPU-sick", "health": "Unhealthy"}]}
+        status = {"containerStatuses": [{**statuses[0], "allocatedResourcesStatus": [told]}]}
+        await self._api.merge(f"{path}/status", {"status": status})
+        node.extended = {**node.extended, resource: node.extended[resource] - 1}
+        await self._say_ready(node)
+
     # Nodes.
 
     async def _register(self, node: FakeNode) -> None:
         labels = {"kubernetes.io/hostname": node.name, "kubernetes.io/os": "linux", **node.labels}
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name, "labels": labels}}
+        body["metadata"] |= {"annotations": dict(node.annotations)}  # type: ignore[operator]  # a dict, just above
         with contextlib.suppress(ApiError):
             await self._api.delete(NODES.path("", node.name))
         await self._api.create(NODES.path(), body)

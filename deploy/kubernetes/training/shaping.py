@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from deploy.kubernetes import hami
 from deploy.kubernetes.resources import GROUP, VERSION, Json
 from deploy.kubernetes.shaping import HOST, Manifest, Owner, PodOrder
 from deploy.kubernetes.shaping import manifest as replica_manifest
@@ -95,7 +96,7 @@ def manifest(order: MemberOrder) -> Manifest:
         "labels": {LABEL_JOB: job, LABEL_RUN: str(shape.run), LABEL_MANAGED: MANAGED_BY,
                    "app.kubernetes.io/name": job},
         "annotations": {ANNOTATION_RUN: json.dumps([shape.uid, shape.run, member.member]),
-                        "relume.dev/epoch": str(order.epoch)},
+                        "relume.dev/epoch": str(order.epoch), **hami.choice_of(member.placement.gpus)},
     }  # fmt: skip
     owner = order.look.owner
     if owner is not None:

@@ -94,6 +94,10 @@ TROUBLES = {
     "no program": (ended("StartError", 128, message='exec: "vlm": not found'), False, "CommandNotFound", '"vlm"'),
     "evicted": ({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}, True, PodReason.EVICTED,
                 "Evicted: low on memory"),
+    "sick": ({"phase": "Running", "containerStatuses": [
+        {"state": {"running": {}}, "allocatedResourcesStatus": [
+            {"name": "nvidia.com/gpu", "resources": [{"resourceID": "GPU-1", "health": "Unhealthy"}]}]}]},
+        True, PodReason.UNHEALTHY, "GPU is unhealthy"),
     "asked to go": (disrupted("EvictionByEvictionAPI"), True, PodReason.EVICTED, "EvictionByEvictionAPI: m"),
     "preempted": (disrupted("PreemptionByScheduler"), True, PodReason.EVICTED, "PreemptionByScheduler: m"),
     "node": (disrupted("DeletionByTaintManager"), True, PodReason.NODE_LOST, "DeletionByTaintManager: m"),
