@@ -93,6 +93,11 @@ class Run:
         """Wait until that rank has trained that step (or has ended)."""
         wait_until(lambda: self.trained(rank) >= step or self.processes[rank].poll() is not None, BOUND)
 
+    def wait_save(self) -> None:
+        """Wait until a save is being written (or it has ended)."""
+        saving = self.folder / "checkpoints"
+        wait_until(lambda: any(saving.glob("*.partial")) or self.processes[0].poll() is not None, BOUND)
+
     def trained(self, rank: int = 0) -> int:
         """The last step in the losses of a rank; -1 before the first."""
         path = self.folder / f"losses-{rank}.txt"
