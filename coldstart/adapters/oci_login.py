@@ -12,7 +12,7 @@ import re
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 from urllib.parse import urlencode, urlsplit
 
@@ -109,5 +109,5 @@ def user_and_password(reference: str, secret: str) -> str:
     return secret
 
 
-def _lowered(headers: object) -> dict[str, str]:
-    return {str(name).lower(): str(value) for name, value in headers}  # type: ignore[attr-defined]
+def _lowered(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers}

@@ -176,4 +176,4 @@ def _must(wrong: str) -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(record(*sys.argv[1:3])), indent=1))  # noqa: T201
+    sys.stdout.write(json.dumps(asyncio.run(record(*sys.argv[1:3])), indent=1) + "\n")
