@@ -1,9 +1,11 @@
-"""The producers of docs/examples/producers against a real broker: a model scales from zero and grows by them alone."""
+"""The producers of docs/examples/producers against a real broker: models scale from zero and grow by them alone."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,55 +13,89 @@ import pytest
 from tests.support import producers
 from tests.support.kafka_broker import Broker
 from tests.support.kafka_logs import LEAKS
+from tests.support.openai_clients import together
 from tests.support.running import Running, running, simulated
 
 pytestmark = [pytest.mark.needs("kafka"), pytest.mark.slow, *LEAKS]
 
-Command = Callable[[], tuple[str, ...]]
-
-
-def requests(make: Callable[..., tuple[str, ...]], *words: str, option: str = "--") -> Command:
-    """Eleven requests for a quarter of a minute: three replicas of four slots."""
-    return lambda: make(*words, f"{option}model", "echo", f"{option}count", "11", f"{option}seconds", "15")
-
+Words = tuple[str, ...]
+Make = Callable[..., Words]
 
 PYTHON, STRUCTURED = "produce.py", "structured.py"
-JOBS = ("--model", "echo", "--value", "25", "--target", "10")
-
-CASES = [
-    pytest.param(requests(producers.python, PYTHON, "requests"), 3, id="python: requests"),
-    pytest.param(
-        requests(producers.go, option="-"), 3, id="go: requests, another partitioner", marks=pytest.mark.needs("go")
-    ),
-    pytest.param(lambda: producers.python(PYTHON, "signal", *JOBS), 3, id="python: a number"),
-    pytest.param(lambda: producers.python(PYTHON, "wake", "--model", "echo", "--replicas", "2"), 2, id="python: wake"),
-    pytest.param(lambda: producers.python(STRUCTURED, *JOBS), 3, id="python: plain JSON"),
-]
 
 
-@pytest.mark.parametrize(("command", "replicas"), CASES)
-async def test_a_model_scales(broker: Broker, tmp_path: Path, command: Command, replicas: int) -> None:
-    """From zero to what the events ask for, in one step, and back to zero; no request is sent by HTTP."""
-    words = await asyncio.to_thread(command)
-    servers = "-servers" if "-model" in words else "--servers"
+def requests(make: Make, *words: str, model: str, option: str = "--") -> Words:
+    """Eleven requests for a quarter of a minute: three replicas of four slots."""
+    return make(*words, f"{option}model", model, f"{option}count", "11", f"{option}seconds", "15")
+
+
+def number(*words: str, model: str) -> Words:
+    """25 jobs at ten a replica: three replicas."""
+    return producers.python(*words, "--model", model, "--value", "25", "--target", "10")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A producer's command, the replicas that its events ask for, and whether they are over soon. (A number stands for
+    its half minute.)"""
+
+    words: Words
+    replicas: int
+    passes: bool = True
+
+
+def python_cases() -> dict[str, Case]:
+    """By model."""
+    wake = producers.python(PYTHON, "wake", "--model", "woken", "--replicas", "2")
+    return {
+        "asked": Case(requests(producers.python, PYTHON, "requests", model="asked"), 3),
+        "counted": Case(number(PYTHON, "signal", model="counted"), 3, passes=False),
+        "woken": Case(wake, 2),
+        "plain": Case(number(STRUCTURED, model="plain"), 3, passes=False),
+    }
+
+
+async def test_models_scale(broker: Broker, tmp_path: Path) -> None:
+    """Requests, a number, a wake and a number as plain JSON, each for a model of its own."""
+    await _scale(broker, tmp_path, await asyncio.to_thread(python_cases))
+
+
+@pytest.mark.needs("go")
+async def test_a_model_scales_by_another_partitioner(broker: Broker, tmp_path: Path) -> None:
+    """Go's client puts most keys elsewhere."""
+    words = await asyncio.to_thread(partial(requests, producers.go, model="asked", option="-"))
+    await _scale(broker, tmp_path, {"asked": Case(words, 3)})
+
+
+async def _scale(broker: Broker, folder: Path, cases: Mapping[str, Case]) -> None:
+    """Each model goes from zero to what its producer's events ask for, in one step, and back to zero; no request is
+    sent by HTTP."""
     kafka = ("--events", f"kafka://{broker.address}", "--kafka-partitions", "3")
-    document = simulated(keepAlive="6s")  # what is there for a moment only, a look on a busy machine may miss
-    async with running(tmp_path, document, *kafka) as relume:
+    # keepAlive: what is there for a moment only, a look on a busy machine may miss
+    documents = together(*(simulated(model, keepAlive="6s") for model in cases))
+    async with running(folder, documents, *kafka) as relume:
         await _tended(relume)
-        assert (await relume.status())["state"] == "Zero"
-        producer = await asyncio.create_subprocess_exec(*words, servers, broker.address)
-        await relume.until(lambda status: status["readyReplicas"] == replicas)
-        assert await asyncio.wait_for(producer.wait(), 60) == 0
-        assert replicas in await _wishes(relume)
-        assert max(await _wishes(relume)) == replicas, "no more than what was asked for"
-        if "signal" not in words and STRUCTURED not in words[1]:  # a number stands for its half minute
-            await relume.until(lambda status: status["state"] == "Zero" and status["replicas"] == 0, within=60)
+        async with asyncio.TaskGroup() as tasks:
+            for model, case in cases.items():
+                tasks.create_task(_one(relume, broker, model, case))
         async with relume.session.get(f"{relume.admin}/dead-letters") as answer:
             assert (await answer.json())["items"] == []
 
 
-async def _wishes(relume: Running) -> list[int]:
-    async with relume.session.get(f"{relume.admin}/decisions", params={"model": "echo"}) as answer:
+async def _one(relume: Running, broker: Broker, model: str, case: Case) -> None:
+    assert (await relume.status(model))["state"] == "Zero"
+    servers = "-servers" if "-model" in case.words else "--servers"
+    producer = await asyncio.create_subprocess_exec(*case.words, servers, broker.address)
+    await relume.until(lambda status: status["readyReplicas"] == case.replicas, model, within=60)
+    assert await asyncio.wait_for(producer.wait(), 60) == 0
+    wishes = await _wishes(relume, model)
+    assert max(wishes) == case.replicas, "no more than what was asked for"
+    if case.passes:
+        await relume.until(lambda status: status["state"] == "Zero" and status["replicas"] == 0, model, within=60)
+
+
+async def _wishes(relume: Running, model: str) -> list[int]:
+    async with relume.session.get(f"{relume.admin}/decisions", params={"model": model}) as answer:
         return [item["replicas"] for item in (await answer.json())["items"]]
 
 

@@ -15,6 +15,7 @@ from ruamel.yaml import YAML
 from tests.support.kafka_broker import Broker
 from tests.support.kafka_logs import LEAKS
 from tests.support.needs import ROOT
+from tests.support.openai_clients import together
 from tests.support.running import Running, running, simulated
 
 pytestmark = [pytest.mark.needs("kafka"), pytest.mark.slow, *LEAKS]
@@ -78,25 +79,26 @@ async def test_the_main_loop_on_kafka(broker: Broker, tmp_path: Path) -> None:
         assert (await relume.chat("echo")).status == 200
 
 
-@pytest.mark.parametrize("how", ["binary", "stray", "structured"])
-async def test_an_outsider_wakes_a_model(broker: Broker, tmp_path: Path, how: str) -> None:
-    """Somebody's event asks that the model be awake, in any mode, whatever its partitioner; nothing is sent by HTTP.
+async def test_an_outsider_wakes_models(broker: Broker, tmp_path: Path) -> None:
+    """Somebody's event asks that a model be awake, in any mode, whatever its partitioner; nothing is sent by HTTP.
     The start takes longer than the keep-alive, 2 s: it is waited for."""
-    document = simulated(options="startTime: 3s, timeToFirstToken: 10ms, interTokenLatency: 2ms")
-    async with running(tmp_path, document, *on_kafka(broker)) as relume:
+    models = ("binary", "stray", "structured")
+    options = "startTime: 3s, timeToFirstToken: 10ms, interTokenLatency: 2ms"
+    documents = together(*(simulated(model, options=options, maxReplicas=2) for model in models))
+    async with running(tmp_path, documents, *on_kafka(broker)) as relume:
         outsider = Outsider(broker)
-        kind, data = "relume.activation.requested.v1", {"model": "echo", "replicas": 2}
+        kind = "relume.activation.requested.v1"
         await _tended(relume)
-        match how:
-            case "binary":
-                outsider.send(kind, data)
-            case "stray":
-                for partition in range(3):
-                    outsider.send(kind, data, partition=partition)
-            case "structured":
-                outsider.structured(kind, data)
-        await relume.until(lambda status: status["readyReplicas"] == 2)
-        assert (await relume.chat()).headers["x-relume-cold-start"] == "false"
+        outsider.send(kind, {"model": "binary", "replicas": 2})
+        for partition in range(3):
+            outsider.send(kind, {"model": "stray", "replicas": 2}, partition=partition)
+        outsider.structured(kind, {"model": "structured", "replicas": 2})
+
+        async def woken(model: str) -> None:
+            await relume.until(lambda status: status["readyReplicas"] == 2, model)
+            assert (await relume.chat(model)).headers["x-relume-cold-start"] == "false"
+
+        await asyncio.gather(*map(woken, models))
         outsider.close()
 
 
