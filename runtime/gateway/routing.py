@@ -1,8 +1,8 @@
 """Which model a request is for.
 
-In this order: the header `x-relume-model` (any path and method); `/v1/models` (answered here); the path of KServe's V2
-protocol; the `model` of the JSON or multipart body of a POST below `/v1/` or `/v2/`. What is read here is what an
-engine would read, or the request is refused.
+In this order: the header `x-relume-model` (any path and method, but for orders to engines); `/v1/models` (answered
+here); the path of KServe's V2 protocol; the `model` of the JSON or multipart body of a POST below `/v1/` or `/v2/`.
+What is read here is what an engine would read, or the request is refused.
 """
 
 from __future__ import annotations
@@ -24,6 +24,16 @@ MAX_NAME: Final = 256
 
 _KSERVE: Final = re.compile(rb"/v2/models/([^/]+)(?:/versions/[^/]+)?/(infer|generate|generate_stream)")
 _MODELS: Final = b"/v1/models"
+_ORDERS: Final = frozenset({
+    b"/abort_requests", b"/collective_rpc", b"/fault_tolerance/apply", b"/finish_weight_update",
+    b"/init_weight_transfer_engine", b"/is_paused", b"/is_scaling_elastic_ep", b"/is_sleeping", b"/pause",
+    b"/release_kv_cache_memory", b"/reset_encoder_cache", b"/reset_mm_cache", b"/reset_prefix_cache", b"/resume",
+    b"/scale_elastic_ep", b"/server_info", b"/shutdown_weight_transfer_engine", b"/sleep",
+    b"/start_draft_weight_update", b"/start_profile", b"/start_weight_update", b"/stop_profile",
+    b"/update_weight_version", b"/update_weights", b"/wake_up", b"/weight_checker", b"/weight_info",
+})  # fmt: skip
+"""Not asked but told: what vLLM 0.32.0 obeys on its own port, most of it with VLLM_SERVER_DEV_MODE=1 (which its sleep
+needs). Only relume tells engines what to do."""
 _RELAYED_METHODS: Final = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE"})
 
 
@@ -61,9 +71,7 @@ def find_target(head: RequestHead) -> Target:
     """Judge the head alone, before a body is accepted. Raises Refused with a 400, 404 or 405."""
     named = head.noted.get(b"x-relume-model")
     if named is not None:
-        if head.method not in _RELAYED_METHODS:
-            raise _method_not_allowed(b"GET, HEAD, POST, PUT, PATCH, DELETE")
-        return Target(By.HEADER, _name(named))
+        return _by_header(head, named)
     path = head.path
     if path == _MODELS or path.startswith(b"/v1/models/"):
         if head.method not in {b"GET", b"HEAD"}:
@@ -81,6 +89,14 @@ def find_target(head: RequestHead) -> Target:
             raise _method_not_allowed(b"POST")
         return _by_body(head)
     raise _no_such_path(path)
+
+
+def _by_header(head: RequestHead, named: bytes) -> Target:
+    if head.method not in _RELAYED_METHODS:
+        raise _method_not_allowed(b"GET, HEAD, POST, PUT, PATCH, DELETE")
+    if unquote_to_bytes(head.path).rstrip(b"/") in _ORDERS:
+        raise _no_such_path(head.path)
+    return Target(By.HEADER, _name(named))
 
 
 def _by_body(head: RequestHead) -> Target:

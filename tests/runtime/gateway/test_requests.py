@@ -61,6 +61,17 @@ async def test_every_openai_style_request_is_routed(gateways: Gateways, request_
         assert not head.startswith(b"POST http")
 
 
+@pytest.mark.parametrize("path", [b"/sleep?level=2", b"/collective_rpc", b"/%73leep", b"/wake_up/", b"/server_info"])
+async def test_orders_do_not_reach_the_engine(gateways: Gateways, path: bytes) -> None:
+    """Whoever may ask a model may not tell its engine what to do, however the path is written."""
+    async with RawEngine(always(answer())) as engine:
+        client = await gateways.client(await gateways.start(ScriptedSlots([engine.address])))
+        reply = await client.ask(post(b"{}", path, b"x-relume-model: echo\r\n"))
+        assert reply.status == 404
+        assert engine.requests == []
+        assert (await client.ask(post(CHAT))).status == 200
+
+
 async def test_only_end_to_end_headers_reach_the_engine(gateways: Gateways) -> None:
     """Hop-by-hop headers, those that Connection lists, and the gateway's own stay behind; others go on as they came."""
     headers = (
