@@ -3,7 +3,7 @@
 The real one is llama.cpp with the demo's small model, pooled into embeddings, on one core: each of the clients asks for
 one text after the other, straight from the engine and through the front. The engine batches what it is given by itself,
 so this shows what the front costs and gains before an engine that needs it least; the simulated engine answers one
-request at a time, as plain servers of single models do.
+request at a time, as plain servers of single models do, and so does the transformer of `bench.gathering`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager, suppress
 
 import aiohttp
 
+from bench import gathering
 from bench.figures import Effort, Figure, percentile
 from deploy.demo.model import ModelUnavailable, ensure_model
 from deploy.local.addresses import Ports
@@ -50,7 +51,7 @@ async def run(effort: Effort) -> list[Figure]:
             f"use {seen.gpu_use:.2f}"
         )
         figures.append(Figure(f"within 500 ms, simulated engine, {name}", "%", 100 * seen.within, why=why))
-    return [*figures, *await _real(effort)]
+    return [*figures, *await _real(effort), *await gathering.run(effort)]
 
 
 async def _real(effort: Effort) -> list[Figure]:
