@@ -8,7 +8,6 @@ not an eviction.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -25,14 +24,14 @@ from deploy.kubernetes.training.shaping import is_told, token_in
 from deploy.kubernetes.training.tools import PodTools
 from deploy.kubernetes.views import PodView
 from deploy.local.declared import Reason
+from deploy.local.training.common import AWAITED, QUIET, TOLD_MESSAGE, CommonRun
 from deploy.local.training.ending import EX_TEMPFAIL
 from deploy.local.training.hearing import Ear, Hearing
 from deploy.local.training.notifying import Address
-from deploy.local.training.plan import ActualRun, harder, held_by
-from deploy.local.training.run import AWAITED, QUIET, TOLD_MESSAGE
+from deploy.local.training.plan import ActualRun, harder
 from deploy.local.training.starting import Shape
-from deploy.local.training.story import Story, notified, withdrawn
-from events.types.training import Ending, MemberStatus, NoticeGiven, RunState, Stop, TrainingObserved
+from deploy.local.training.story import Story
+from events.types.training import Ending, MemberStatus, RunState, Stop, TrainingObserved
 from events.units import Instant
 
 logger = logging.getLogger(__name__)
@@ -40,28 +39,16 @@ logger = logging.getLogger(__name__)
 SUSPENDED: Final = "relume: its GPUs are needed"
 
 
-class EnrolledRun:
-    """A run. Used on the event loop only. (See `AnyRun`.)"""
+class EnrolledRun(CommonRun[PodNotifier]):
+    """A run. `changed` hears that its state is another."""
 
     def __init__(
         self, tools: PodTools, shape: Shape, story: Story, job: EnrolledJob, changed: Callable[[EnrolledRun], None]
     ) -> None:
-        self.shape = shape
-        self.state = RunState.STARTING
-        self.started_at = story.began_at
-        self.ended_at: Instant | None = None
-        self.empty_at: Instant | None = None
-        self.ending: Ending | None = None
-        self.log_tail: tuple[str, ...] = ()
-        self.epoch = 0
-        self.told_to_end = False
-        self.settled = False
-        self.why = ""
+        super().__init__(tools.clock, shape, story.began_at, lambda: changed(self))
         self.stop = Stop.NOT
         self._tools = tools
         self._job = job
-        self._changed = changed
-        self._woken = asyncio.Event()
         self._resumed = False
         self._suspended = False
         self._killed: set[str] = set()
@@ -70,28 +57,16 @@ class EnrolledRun:
         self._codes: set[int] = set()
         lines = PodLines(tools.link, self._address, self._last_words)
         self.ear = Ear(Hearing(tools.clock, tools.counts, tools.news, lines, believed), shape, story, self._tell)
-        self._notifier = PodNotifier(tools, self._address, self._living, goes_on=True)
+        self._notices = PodNotifier(tools, self._address, self._living, goes_on=True)
 
     def take_over(self, observed: TrainingObserved) -> None:
         """It is another relume's, and goes on. Call it before `live`."""
         self._resumed = observed.state is not RunState.STARTING
         notice = self.ear.story.notice
         if notice is not None and self.ear.story.watched:
-            self._notifier.resume(notice.id)
+            self._notices.resume(notice.id)
 
     # What the cluster orders.
-
-    def give(self, notice: NoticeGiven) -> None:
-        """See `AnyRun.give`."""
-        if self.state is not RunState.ENDED:
-            self._notifier.give(notice, self.epoch)
-            self._story(notified(self.ear.story, notice.id))
-
-    def withdraw(self) -> None:
-        """See `AnyRun.withdraw`."""
-        if self.state is not RunState.ENDED:
-            self._notifier.withdraw()
-            self._story(withdrawn(self.ear.story, self._tools.clock.now()))
 
     def end(self, stop: Stop, why: str) -> None:
         """See `AnyRun.end`."""
@@ -113,10 +88,6 @@ class EnrolledRun:
         self._woken.set()
         self._tell()
 
-    def _story(self, story: Story) -> None:
-        self.ear.story = story
-        self.wake()
-
     # Its life.
 
     async def live(self) -> None:
@@ -128,7 +99,7 @@ class EnrolledRun:
             self._look()
             await self.ear.listen()
             if is_told(self.shape):
-                await self._notifier.deliver(self._tools.clock.now())
+                await self._notices.deliver(self._tools.clock.now())
             try:
                 await self._act()
                 self._trouble = ""
@@ -199,18 +170,7 @@ class EnrolledRun:
     async def _pause(self) -> None:
         clock = self._tools.clock
         pause = AWAITED if self.ear.story.watched or self.stop is not Stop.NOT else QUIET
-        tasks = [
-            asyncio.create_task(self._woken.wait()),
-            asyncio.create_task(clock.sleep_until(Instant(clock.now() + pause))),
-        ]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-
-    def _tell(self) -> None:
-        self._changed(self)
+        await self._rest(Instant(clock.now() + pause))
 
     # Its first pod, which speaks for all.
 
@@ -230,32 +190,9 @@ class EnrolledRun:
 
     # What is seen of it.
 
-    @property
-    def story(self) -> Story:
-        """See `AnyRun.story`."""
-        return self.ear.story
-
-    @property
-    def blocked(self) -> str:
-        """See `AnyRun.blocked`. To suspend a Job is no eviction."""
-        return ""
-
-    @property
-    def failed(self) -> bool:
-        """See `AnyRun.failed`."""
-        return self.ending is Ending.FAILED
-
-    @property
-    def got_on(self) -> bool:
-        """See `AnyRun.got_on`."""
-        return self.ear.checkpoints > 0
-
     def actual(self) -> ActualRun:
         """See `AnyRun.actual`."""
-        return ActualRun(
-            uid=self.shape.uid, run=self.shape.run, held=held_by(self.shape.members), alive=not self.settled,
-            notice=self._notifier.stands, stop=self.stop,
-        )  # fmt: skip
+        return self._actual(self.stop)
 
     def statuses(self) -> tuple[MemberStatus, ...]:
         """See `AnyRun.statuses`. Where its pods are is its scheduler's to say; what was granted is told."""

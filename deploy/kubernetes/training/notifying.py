@@ -12,52 +12,26 @@ from deploy.kubernetes.resources import PODS
 from deploy.kubernetes.training.shaping import ANNOTATION_NOTICE
 from deploy.kubernetes.training.tools import PodTools
 from deploy.local.training.notifying import POST_AGAIN, TAKEN, Address
-from events.types.training import NoticeGiven, NoticeMode
+from deploy.local.training.standing import Notices
 from events.units import Instant
-from preemption.trainer.notice import UNFENCED, Mode, Notice
 
 logger = logging.getLogger(__name__)
 
 
-class PodNotifier:
-    """The notices of one run. `address`: where its SDK listens, once known; `pods`: names of those that run.
-
-    `goes_on`: it is asked to save and go on, since whoever made its pods would start them again at once.
-    """
+class PodNotifier(Notices):
+    """The notices of one run. `address`: where its SDK listens, once known; `pods`: names of those that run."""
 
     def __init__(
         self, tools: PodTools, address: Callable[[], Address | None], pods: Callable[[], Iterable[str]], *,
         goes_on: bool = False,
     ) -> None:  # fmt: skip
+        super().__init__(goes_on=goes_on)
         self._tools = tools
         self._address = address
         self._pods = pods
-        self._goes_on = goes_on
-        self._stands: Notice | None = None
         self._posted = ""
         self._noted: dict[str, str] = {}
         self._again_at = Instant(0.0)
-
-    @property
-    def stands(self) -> str:
-        """The id of the notice that holds; empty: none."""
-        return "" if self._stands is None or self._stands.mode is Mode.WITHDRAWN else self._stands.id
-
-    def give(self, notice: NoticeGiven, epoch: int) -> None:
-        """This one holds from now on."""
-        stays = self._goes_on or notice.mode is NoticeMode.SAVE_AND_CONTINUE
-        mode = Mode.SAVE_AND_CONTINUE if stays else Mode.SAVE_AND_EXIT
-        self._stands = Notice(notice.id, epoch, notice.reason, notice.deadline, mode)
-
-    def withdraw(self) -> None:
-        """It holds no more."""
-        if self._stands is not None:
-            given = self._stands
-            self._stands = Notice(given.id, given.epoch, given.reason, given.deadline_unix, Mode.WITHDRAWN)
-
-    def resume(self, notice: str) -> None:
-        """An earlier relume has told this one, and it holds as far as is known."""
-        self._stands = Notice(notice, UNFENCED)
 
     async def deliver(self, now: Instant) -> None:
         """Tell what has not been told."""

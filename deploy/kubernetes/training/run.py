@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Sequence
@@ -30,14 +29,14 @@ from deploy.kubernetes.training.tools import PodTools
 from deploy.kubernetes.views import LABEL_MANAGED, MANAGED_BY
 from deploy.local.declared import Reason
 from deploy.local.process import Exit
-from deploy.local.training.ending import EX_TEMPFAIL, Said, ending_of
+from deploy.local.training.common import AWAITED, QUIET, TOLD_MESSAGE, TOLD_NAMES, CommonRun
+from deploy.local.training.ending import EX_TEMPFAIL
 from deploy.local.training.hearing import Ear, Hearing
 from deploy.local.training.notifying import Address
-from deploy.local.training.plan import ActualRun, held_by
-from deploy.local.training.run import AWAITED, QUIET, TOLD_MESSAGE, TOLD_NAMES
+from deploy.local.training.plan import ActualRun
 from deploy.local.training.starting import Shape
-from deploy.local.training.story import Story, notified, withdrawn
-from events.types.training import Ending, MemberStatus, NoticeGiven, RunState, Stop, TrainingObserved
+from deploy.local.training.story import Story
+from events.types.training import Ending, MemberStatus, RunState, Stop, TrainingObserved
 from events.units import Instant
 
 logger = logging.getLogger(__name__)
@@ -46,25 +45,12 @@ FIRST_PROCESS: Final = 1
 """The pid of a container's process, in its own namespace."""
 
 
-class PodRun:
-    """A run. Used on the event loop only. `changed` hears that its state is another. (See `AnyRun`.)"""
+class PodRun(CommonRun[PodNotifier]):
+    """A run. `changed` hears that its state is another."""
 
     def __init__(self, tools: PodTools, shape: Shape, story: Story, changed: Callable[[PodRun], None]) -> None:
-        self.shape = shape
-        self.state = RunState.STARTING
-        self.started_at = story.began_at
-        self.ended_at: Instant | None = None
-        self.empty_at: Instant | None = None
-        self.ending: Ending | None = None
-        self.log_tail: tuple[str, ...] = ()
-        self.epoch = 0
-        self.told_to_end = False
-        self.settled = False
-        self.why = ""
+        super().__init__(tools.clock, shape, story.began_at, lambda: changed(self))
         self._tools = tools
-        self._changed = changed
-        self._woken = asyncio.Event()
-        self._over = False
         self._adopted = False
         self._recorded = ""
         self._look: Look | None = None
@@ -74,7 +60,7 @@ class PodRun:
         lines = PodLines(tools.link, self._address, self._last_words)
         hearing = Hearing(tools.clock, tools.counts, tools.news, lines, believed)
         self.ear = Ear(hearing, shape, story, self._tell)
-        self._notifier = PodNotifier(tools, self._address, self._first_pod)
+        self._notices = PodNotifier(tools, self._address, self._first_pod)
 
     def take_over(self, observed: TrainingObserved) -> None:
         """It is another relume's, and goes on with its pods. If all were there, one that is missing has gone; else they
@@ -93,27 +79,18 @@ class PodRun:
         notice = self.ear.story.notice
         if notice is not None and self.ear.story.watched:
             self._recorded = notice.id
-            self._notifier.resume(notice.id)
+            self._notices.resume(notice.id)
         if self.gang.complete:
             self.state = RunState.RUNNING
 
     # What the cluster orders.
 
-    def give(self, notice: NoticeGiven) -> None:
-        """See `AnyRun.give`."""
-        if self.state is RunState.ENDED:
-            return
-        self._notifier.give(notice, self.epoch)
-        self._story(notified(self.ear.story, notice.id))
-
     def withdraw(self) -> None:
         """See `AnyRun.withdraw`."""
-        if self.state is RunState.ENDED:
-            return
-        self._notifier.withdraw()
-        self.gang.relent()
-        self.told_to_end = self.gang.stop is not Stop.NOT
-        self._story(withdrawn(self.ear.story, self._tools.clock.now()))
+        if self.state is not RunState.ENDED:
+            self.gang.relent()
+            self.told_to_end = self.gang.stop is not Stop.NOT
+        super().withdraw()
 
     def end(self, stop: Stop, why: str) -> None:
         """See `AnyRun.end`."""
@@ -127,29 +104,11 @@ class PodRun:
         """Something about its pods' node or its object changed: tell people."""
         self._tell()
 
-    def _story(self, story: Story) -> None:
-        self.ear.story = story
-        self._woken.set()
-        self._tell()
-
     # Its life.
 
     async def live(self) -> None:
         """See `AnyRun.live`."""
-        listening = asyncio.create_task(self._listen(), name=f"reports of {self.shape.policy.job}")
-        living = asyncio.create_task(self._live(), name=f"gang of {self.shape.policy.job}")
-        try:
-            await asyncio.wait({listening, living}, return_when=asyncio.FIRST_COMPLETED)
-            if living.done():
-                await living
-                self._over = True
-                self._woken.set()
-            await listening
-        finally:
-            for task in (listening, living):
-                task.cancel()
-            await asyncio.gather(listening, living, return_exceptions=True)
-        await self.ear.listen_to_the_end()
+        await self._side_by_side(self._listen(), self._live())
         if self.ending_so_far() is Ending.FAILED:
             self.log_tail = self._tail()
         self.state, self.ending = RunState.ENDED, self.ending_so_far()
@@ -192,24 +151,16 @@ class PodRun:
             await self._deliver()
             pause = AWAITED if self.ear.story.watched else QUIET
             if not self._over:
-                await self._first(Instant(clock.now() + pause))
-
-    async def _first(self, until: Instant) -> None:
-        tasks = [asyncio.create_task(self._woken.wait()), asyncio.create_task(self._tools.clock.sleep_until(until))]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
+                await self._rest(Instant(clock.now() + pause))
 
     async def _deliver(self) -> None:
         if not is_told(self.shape):
             return
-        stands = self._notifier.stands
+        stands = self._notices.stands
         if stands and stands != self._recorded:
             await self._tools.record(self.shape.policy.job)
             self._recorded = stands
-        await self._notifier.deliver(self._tools.clock.now())
+        await self._notices.deliver(self._tools.clock.now())
 
     async def prove_empty(self) -> None:
         """See `AnyRun.prove_empty`: a pod whose kubelet says that its containers have ended holds no GPU, nor does one
@@ -223,9 +174,6 @@ class PodRun:
         if any(member.end is not None for member in self.gang.members):
             self._woken.set()
         self._tell()
-
-    def _tell(self) -> None:
-        self._changed(self)
 
     # Its first member, which speaks for all.
 
@@ -252,11 +200,6 @@ class PodRun:
     # What is seen of it.
 
     @property
-    def story(self) -> Story:
-        """See `AnyRun.story`."""
-        return self.ear.story
-
-    @property
     def blocked(self) -> str:
         """Why it cannot be made to end; empty: it can."""
         return self.gang.blocked if self.state is not RunState.ENDED else ""
@@ -265,30 +208,11 @@ class PodRun:
         """How it has ended, once it has."""
         if self.gang.failure is not None:
             return Ending.FAILED
-        story = self.ear.story
-        saved = story.notice is not None and story.notice.saved_step is not None
-        ends = [one.end for one in self.gang.ends if one.end is not None]
-        said = Said(
-            story.finished, story.reports, saved, told=story.notice is not None or self._adopted, got_on=story.got_on
-        )
-        return ending_of(ends, said)
-
-    @property
-    def failed(self) -> bool:
-        """See `AnyRun.failed`. One whose pods were taken away by others has not failed."""
-        return self.ending is Ending.FAILED
-
-    @property
-    def got_on(self) -> bool:
-        """See `AnyRun.got_on`."""
-        return self.ear.checkpoints > 0
+        return self._ending([one.end for one in self.gang.ends if one.end is not None], adopted=self._adopted)
 
     def actual(self) -> ActualRun:
         """See `AnyRun.actual`."""
-        return ActualRun(
-            uid=self.shape.uid, run=self.shape.run, held=held_by(self.shape.members),
-            alive=not self.settled, notice=self._notifier.stands, stop=self.gang.stop,
-        )  # fmt: skip
+        return self._actual(self.gang.stop)
 
     def statuses(self) -> tuple[MemberStatus, ...]:
         """See `AnyRun.statuses`."""

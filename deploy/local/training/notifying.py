@@ -19,10 +19,10 @@ from typing import Final, Protocol
 
 import aiohttp
 
-from events.types.training import NoticeGiven, NoticeMode
+from deploy.local.training.standing import Notices
 from events.units import Instant, Seconds
 from preemption.core.training import Channel, CheckpointPolicy
-from preemption.trainer.notice import UNFENCED, Mode, Notice
+from preemption.trainer.notice import Mode, Notice
 
 logger = logging.getLogger(__name__)
 
@@ -73,16 +73,16 @@ class HttpPoster:
         await self._session.close()
 
 
-class Notifier:
+class Notifier(Notices):
     """The notices of one run. `give` and `withdraw` say what stands; `deliver` does what is still to be done."""
 
     def __init__(self, how: CheckpointPolicy, file: Path, address: Address | None, poster: Poster) -> None:
+        super().__init__()
         self.address = address
         """Where it takes notices over HTTP, once that is known."""
         self._how = how
         self._file = file
         self._poster = poster
-        self._stands: Notice | None = None
         self._written = ""
         self._posted = ""
         self._post_at = Instant(0.0)
@@ -90,30 +90,15 @@ class Notifier:
         self.sent: set[int] = set()
         """Signals that it has sent."""
 
-    @property
-    def stands(self) -> str:
-        """The id of the notice that holds; empty: none."""
-        return "" if self._stands is None or self._stands.mode is Mode.WITHDRAWN else self._stands.id
-
-    def give(self, notice: NoticeGiven, epoch: int) -> None:
-        """This one holds from now on."""
-        mode = Mode.SAVE_AND_CONTINUE if notice.mode is NoticeMode.SAVE_AND_CONTINUE else Mode.SAVE_AND_EXIT
-        self._stands = Notice(notice.id, epoch, notice.reason, notice.deadline, mode)
-
-    def withdraw(self) -> None:
-        """It holds no more."""
-        if self._stands is not None:
-            given = self._stands
-            self._stands = Notice(given.id, given.epoch, given.reason, given.deadline_unix, Mode.WITHDRAWN)
-
     def remember(self, notice: str) -> None:
         """An earlier relume has told of this one: no signal is sent for it again."""
         self._signalled = notice
 
     def resume(self, notice: str) -> None:
         """It holds, as far as is known."""
+        super().resume(notice)
         self.remember(notice)
-        self._stands = Notice(notice, UNFENCED)
+        assert self._stands is not None  # it was just told
         self._written = self._posted = self._stands.encode()
 
     async def deliver(self, pids: Collection[int], now: Instant, *, silent: bool) -> None:

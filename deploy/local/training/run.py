@@ -12,30 +12,26 @@ from deploy.local.addresses import NoFreePort
 from deploy.local.declared import Reason
 from deploy.local.logs import UnknownReplica, log_path, tail
 from deploy.local.process import Exit, Order
+from deploy.local.training.common import AWAITED, QUIET, TOLD_MESSAGE, TOLD_NAMES, CommonRun
 from deploy.local.training.emptying import until_empty
-from deploy.local.training.ending import EX_TEMPFAIL, Said, ending_of
+from deploy.local.training.ending import EX_TEMPFAIL
 from deploy.local.training.folders import logs_of
 from deploy.local.training.gang import Failure, Gang, Member
 from deploy.local.training.hearing import Ear, hearing_of
 from deploy.local.training.notifying import Address, Notifier
-from deploy.local.training.plan import ActualRun, held_by
+from deploy.local.training.plan import ActualRun
 from deploy.local.training.starting import Meeting, Shape, TrainingTools, order_for
-from deploy.local.training.story import Story, notified, withdrawn
+from deploy.local.training.story import Story
 from deploy.local.usage import TreeUse
-from events.types.training import Ending, MemberStatus, NoticeGiven, RunState, Stop
-from events.units import Instant, Seconds
+from events.types.training import Ending, MemberStatus, RunState, Stop
+from events.units import Instant
 from preemption.core.training import Channel
 
 logger = logging.getLogger(__name__)
 
-QUIET: Final = Seconds(1.0)
-AWAITED: Final = Seconds(0.2)
-"""Between two looks at the reports: always, and while somebody waits for a word. A look at a file costs 0.1 ms."""
 TAIL_LINES: Final = 50
 TOLD_LINE: Final = 500
-TOLD_NAMES: Final = 3
-TOLD_MESSAGE: Final = 2000
-"""Characters of a log line, and of a message, that go into the state."""
+"""Characters of a log line that go into the state."""
 _AND: Final = {
     0: "it did not say that it had finished",
     EX_TEMPFAIL: "nobody had told it to go, and it has saved nothing new to go on from",
@@ -43,38 +39,21 @@ _AND: Final = {
 """What is odd about an exit code, where it means that the run failed."""
 
 
-class Run:
-    """A run. Used on the event loop only. `changed` hears that its state is another."""
+class Run(CommonRun[Notifier]):
+    """A run. `changed` hears that its state is another."""
 
     def __init__(self, tools: TrainingTools, shape: Shape, story: Story, changed: Callable[[Run], None]) -> None:
-        self.shape = shape
-        self.state = RunState.STARTING
-        self.started_at = story.began_at
-        self.ended_at: Instant | None = None
-        self.empty_at: Instant | None = None
-        self.ending: Ending | None = None
-        self.epoch = 0
-        """Of the newest grant: notices carry it."""
-        self.told_to_end = False
-        """By a grant, or because relume stops: its end is no failure of its own."""
-        self.settled = False
-        """Whether its end stands in the log: only then may another begin."""
-        self.why = ""
-        self.log_tail: tuple[str, ...] = ()
+        super().__init__(tools.clock, shape, story.began_at, lambda: changed(self))
         self._tools = tools
-        self._changed = changed
-        self._woken = asyncio.Event()
         self._recorded = ""
         self._meeting: Meeting | None = None
         self._adopted = False
         self._ready = False
         """Whether its folder is there."""
-        self._over = False
-        """Whether its last process has ended."""
         self.gang = self._gang([Member(one) for one in shape.members])
         self.ear = Ear(hearing_of(tools, shape), shape, story, self._tell)
         file = shape.folder(tools.folder).notice
-        self._notifier = Notifier(shape.policy.checkpoint, file, None, tools.poster)
+        self._notices = Notifier(shape.policy.checkpoint, file, None, tools.poster)
         for one in shape.members:
             tools.cores.take(shape.mark(one.member), one.resources.cpu if tools.settings.pin_cores else 0.0)
 
@@ -82,10 +61,10 @@ class Run:
         """It is another relume's: it goes on, or ended meanwhile. Call it before `live`."""
         self._adopted = self._ready = True
         self.gang = self._gang(members)
-        self._notifier.address = notices
+        self._notices.address = notices
         if self.ear.story.notice is not None:
             self._recorded = self.ear.story.notice.id
-            tell = self._notifier.resume if self.ear.story.watched else self._notifier.remember
+            tell = self._notices.resume if self.ear.story.watched else self._notices.remember
             tell(self._recorded)
         if self.gang.complete:
             self.state = RunState.RUNNING
@@ -95,20 +74,6 @@ class Run:
         return Gang(self._tools.clock, grace, members, self._order, self._member_changed)
 
     # What the cluster orders.
-
-    def give(self, notice: NoticeGiven) -> None:
-        """Tell it of a notice."""
-        if self.state is RunState.ENDED:
-            return
-        self._notifier.give(notice, self.epoch)
-        self._story(notified(self.ear.story, notice.id))
-
-    def withdraw(self) -> None:
-        """Its notice no longer holds."""
-        if self.state is RunState.ENDED:
-            return
-        self._notifier.withdraw()
-        self._story(withdrawn(self.ear.story, self._tools.clock.now()))
 
     def end(self, stop: Stop, why: str) -> None:
         """Make it end."""
@@ -125,29 +90,11 @@ class Run:
             message = f"{member.grant.member} used {use.memory_bytes} bytes; resources.memory allows {limit}"
             self.gang.fail(Failure(Reason.OOM_KILLED, message), Stop.KILL)
 
-    def _story(self, story: Story) -> None:
-        self.ear.story = story
-        self._woken.set()
-        self._tell()
-
     # Its life.
 
     async def live(self) -> None:
         """Until its processes have ended and all that it said is known."""
-        listening = asyncio.create_task(self._listen(), name=f"reports of {self.shape.policy.job}")
-        living = asyncio.create_task(self._live(), name=f"gang of {self.shape.policy.job}")
-        try:
-            await asyncio.wait({listening, living}, return_when=asyncio.FIRST_COMPLETED)
-            if living.done():
-                await living
-                self._over = True
-                self._woken.set()
-            await listening  # to its own end: what it has read it also looks at
-        finally:
-            for task in (listening, living):
-                task.cancel()
-            await asyncio.gather(listening, living, return_exceptions=True)
-        await self.ear.listen_to_the_end()
+        await self._side_by_side(self._listen(), self._live())
         if self.ending_so_far() is Ending.FAILED:
             self.log_tail = await asyncio.to_thread(self._last_lines)
         self._end(self.ending_so_far(), self._tools.clock.now())
@@ -169,7 +116,7 @@ class Run:
         if not await asyncio.to_thread(start.is_dir):
             self.gang.fail(Failure(Reason.CANNOT_START, f"spec.folder: {start} is no folder here"), Stop.KILL)
             return False
-        self._notifier.address, self._ready = self._meeting.notices, True
+        self._notices.address, self._ready = self._meeting.notices, True
         await self._tools.record(self.shape.policy.job)  # a relume that comes after us must know that it may exist
         return True
 
@@ -201,27 +148,18 @@ class Run:
                 await self._deliver()
             pause = AWAITED if self.ear.story.watched else QUIET
             if not self._over:
-                await self._first(Instant(clock.now() + pause))
-
-    async def _first(self, until: Instant) -> None:
-        """Until this instant, or until woken."""
-        tasks = [asyncio.create_task(self._woken.wait()), asyncio.create_task(self._tools.clock.sleep_until(until))]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
+                await self._rest(Instant(clock.now() + pause))
 
     async def _deliver(self) -> None:
-        stands = self._notifier.stands
+        stands = self._notices.stands
         if stands and stands != self._recorded:
             await self._tools.record(self.shape.policy.job)  # so that no signal is sent twice by the next relume
             self._recorded = stands
         pids = self.gang.pids()
-        before = set(self._notifier.sent)
-        await self._notifier.deliver(pids, self._tools.clock.now(), silent=not self.ear.story.reports)
-        for member in self.gang.members if self._notifier.sent != before else ():
-            member.sent |= self._notifier.sent
+        before = set(self._notices.sent)
+        await self._notices.deliver(pids, self._tools.clock.now(), silent=not self.ear.story.reports)
+        for member in self.gang.members if self._notices.sent != before else ():
+            member.sent |= self._notices.sent
 
     def _end(self, ending: Ending, at: Instant) -> None:
         self.state, self.ending, self.ended_at = RunState.ENDED, ending, at
@@ -235,52 +173,23 @@ class Run:
         self.empty_at = self._tools.clock.now()
         self._tell()
 
-    def _tell(self) -> None:
-        self._changed(self)
-
     # What is seen of it.
 
     def ending_so_far(self) -> Ending:
         """How it has ended, once it has."""
         if self.gang.failure is not None:
             return Ending.FAILED
-        story = self.ear.story
-        saved = story.notice is not None and story.notice.saved_step is not None
         ends = [one.end for one in self.gang.ends if one.end is not None]
-        told = story.notice is not None or self._adopted  # by its shim, when it had waited long enough for us
-        return ending_of(ends, Said(story.finished, story.reports, saved, told=told, got_on=story.got_on))
-
-    @property
-    def story(self) -> Story:
-        """What it has said."""
-        return self.ear.story
-
-    @property
-    def blocked(self) -> str:
-        """Nothing forbids to end a process."""
-        return ""
-
-    @property
-    def notice(self) -> str:
-        """The id of the notice that it was given and that holds; empty: none."""
-        return self._notifier.stands
+        return self._ending(ends, adopted=self._adopted)  # by its shim, when it had waited long enough for us
 
     @property
     def failed(self) -> bool:
         """Whether its end counts as a failure: also when it is killed with its shims, unless relume was away then."""
         return self.ending is Ending.FAILED or (self.ending is Ending.LOST and not self._adopted)
 
-    @property
-    def got_on(self) -> bool:
-        """Whether it has committed a checkpoint."""
-        return self.ear.checkpoints > 0
-
     def actual(self) -> ActualRun:
         """As the plan sees it."""
-        return ActualRun(
-            uid=self.shape.uid, run=self.shape.run, held=held_by(self.shape.members),
-            alive=not self.settled, notice=self.notice, stop=self.gang.stop,
-        )  # fmt: skip
+        return self._actual(self.gang.stop)
 
     def statuses(self) -> tuple[MemberStatus, ...]:
         """Its members, as all others see them."""
