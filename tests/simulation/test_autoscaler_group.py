@@ -100,7 +100,7 @@ async def story(seed: int, *, alone: bool) -> tuple[dict[str, int], int]:
         await world.close()
 
 
-SEEDS = [pytest.param(seed, marks=[pytest.mark.slow] if seed > 4 else []) for seed in range(40)]
+SEEDS = [pytest.param(seed, marks=[pytest.mark.slow] if seed > 4 else []) for seed in range(24)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

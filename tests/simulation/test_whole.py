@@ -14,7 +14,7 @@ from tests.support.simulated_time import simulate
 
 MINUTES_10 = 600.0
 QUICK = 6
-MANY = int(os.environ.get("RELUME_SEEDS", "40"))
+MANY = int(os.environ.get("RELUME_SEEDS", "20"))
 
 
 def run(seed: int) -> None:

@@ -11,6 +11,7 @@ import pytest
 TESTS: Final = Path(__file__).resolve().parent.parent
 LONGEST: Final = (
     "e2e/test_inference_kafka.py",
+    "simulation/test_whole.py",
     "e2e/test_parts_killed.py",
     "e2e/test_long_mixed.py",
     "e2e/test_kubernetes_faults.py",
@@ -20,6 +21,7 @@ LONGEST: Final = (
     "e2e/test_kubernetes_training_faults.py",
     "faults/test_several_gateways.py",
     "deploy/kubernetes/test_running.py",
+    "simulation/test_autoscaler_group.py",
     "faults/test_kafka_log.py",
 )
 """The longest of all, `tests/architecture` says when one of them is no more."""
