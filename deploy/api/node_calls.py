@@ -22,12 +22,12 @@ def short_reason(grant: GrantDecided) -> str:
     return "Shortage" if call is None else _word(call)
 
 
-def call_condition(grant: GrantDecided | None) -> list[Condition]:
+def call_condition(grant: GrantDecided | None, observed: ReplicasObserved | None) -> list[Condition]:
     """Nothing for a model that calls for nothing."""
-    call = _call(grant)
-    if call is None:
+    told, call = call_status(grant, observed), _call(grant)
+    if told is None or call is None:
         return []
-    return [Condition(type="NodesCalled", status=str(call.again_at is None), reason=_word(call), message=words(call))]
+    return [Condition(type="NodesCalled", status=str(call.again_at is None), reason=told.reason, message=told.message)]
 
 
 def call_status(grant: GrantDecided | None, observed: ReplicasObserved | None) -> NodeCallStatus | None:

@@ -225,7 +225,7 @@ def _conditions(facts: Facts, verdict: _Verdict) -> list[Condition]:
             reason=observed.reason if observed and failed else "",
             message=observed.message if observed and failed else "",
         ),
-        *call_condition(grant),
+        *call_condition(grant, observed),
         *_aliases(facts.lost_aliases),
     ]
 

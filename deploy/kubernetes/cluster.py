@@ -172,7 +172,7 @@ class KubernetesCluster:
         await self._quotas.publish()
         for run in (self._publisher.run(), self._nodes.run(), self._ring(), self._teller.run(),
                     self._looking.read_all_metrics(), self._stand_ins.run(), self._stand_ins.ring(),
-                    self._quotas.run()):  # fmt: skip
+                    self._stand_ins.news.run(), self._quotas.run()):  # fmt: skip
             self._spawn(run)
         self._training.begin()
         self._follow((Topic.PHASES, Topic.REPLICAS), Start(at="end"), self._take_news)
@@ -216,7 +216,7 @@ class KubernetesCluster:
         hands = Hands(self._alarms, self._publisher, self._spawn, sources.source_for, self._told)
         self._tools = tools
         self._reconciler = Reconciler(tools, self._view, hands)
-        self._stand_ins = StandInPods(tools, self._view, self._shapes, self._publisher.mark)
+        self._stand_ins = StandInPods(tools, self._view, self._shapes, self._stood_in)
         self._leftovers = Leftovers(tools, self._reconciler, self._view, self._spawn)
         self._training.wire(tools, self._spawn)
         self._quotas.holders(self._pods, self._is_ours)
@@ -349,11 +349,16 @@ class KubernetesCluster:
 
     def _told(self, name: ModelName) -> None:
         """A model's state changed: whoever tells people must know."""
-        for one in self._stories.observed(self._reconciler.state(name)[0]):
+        for one in self._stories.observed(self._state(name)[0]):
             self._teller.ended(name, one.reason, f"{one.replica} drains, since its pod ends: {one.message}")
         self._teller.mark(name)
         for replica in self._reconciler.of(name):
             self._nodes.mark(replica.grant.placement.node)
+
+    def _stood_in(self, name: ModelName) -> None:
+        """Something else is to be told of a model's stand-ins."""
+        self._publisher.mark(name)
+        self._told(name)
 
     # What the API server says.
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from deploy.kubernetes.api import ApiError, ApiUnavailable, pause
+from deploy.kubernetes.node_news import NodeNews
 from deploy.kubernetes.own_pod import END_GRACE
 from deploy.kubernetes.resources import PODS
 from deploy.kubernetes.shapes import Shapes
@@ -57,6 +58,8 @@ class StandInPods:
         self._wake = asyncio.Event()
         self._alarms: Alarms[ModelName] = Alarms(tools.clock)
         self._begun = False
+        self._said: dict[ModelName, str] = {}
+        self.news = NodeNews(tools, self._first_waiting, self._hear)
         self.made = 0
 
     def is_ours(self, pod: PodView) -> bool:
@@ -98,10 +101,23 @@ class StandInPods:
         if wanted is None:
             return None
         refused = f"no stand-in can be made: {past.refused}; " if past.refused else ""
+        said = f"; {self._said[name]}" if self._said.get(name) else ""
         return StandIns(
             waiting=len(waiting(self._pods.get(name, {}).values())), cancelled_at=past.cancelled_at,
-            paused_until=wanted.call.again_at, message=f"{refused}{words(wanted.call)}",
+            paused_until=wanted.call.again_at, message=f"{refused}{words(wanted.call)}{said}",
         )  # fmt: skip
+
+    def _first_waiting(self) -> Iterator[tuple[ModelName, PodView]]:
+        for name, pods in self._pods.items():
+            if found := waiting(pods.values()):
+                yield name, found[0]
+
+    def _hear(self, name: ModelName, word: str) -> None:
+        """What whoever adds nodes says of a model's stand-ins."""
+        if word and word != self._said.get(name):
+            self._said[name] = word
+            logger.info("of the stand-ins of %s %s", name, word)
+            self._changed(name)
 
     @property
     def waiting(self) -> int:
@@ -162,6 +178,7 @@ class StandInPods:
         self._alarms.set(name, again_at)
         if wanted is None and not self._pods.get(name):
             self._past.pop(name, None)
+            self._said.pop(name, None)
         self._changed(name)
 
     async def _end(self, pod: PodView, past: Past) -> None:

@@ -13,6 +13,7 @@ import pytest
 from deploy.kubernetes.resources import GPU_POOLS, PODS, Json
 from tests.support.kube_kubelet import FakeNode
 from tests.support.kube_plane import ControlPlane
+from tests.support.kube_stories import says
 from tests.support.kube_world import World, parsed, pod_model, world
 
 pytestmark = [pytest.mark.slow, pytest.mark.kubernetes, pytest.mark.needs("kubernetes")]
@@ -96,6 +97,13 @@ async def test_a_request_brings_a_node_and_is_answered_on_it(plane: ControlPlane
             return "CallsForNodes" in {one["reason"] for one in await here.events()}
 
         await here.until("the call is an Event", an_event)
+        await says(here, pod, "NotTriggerScaleUp", "max node group size reached")
+
+        async def heard() -> bool:
+            found = (await here.model())["status"]["conditions"]
+            return any("cluster-autoscaler says NotTriggerScaleUp: max node" in one["message"] for one in found)
+
+        await here.until("what the autoscaler says is told", heard)
         await here.kubelet.add(FakeNode(f"new-{pool}", extended={"nvidia.com/gpu": 1}, labels={"pool": pool}))
         answer = await asked
         assert answer.status == 200, await answer.text()

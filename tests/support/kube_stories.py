@@ -6,7 +6,17 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-from deploy.kubernetes.resources import DEPLOYMENTS, GPU_POOLS, STATEFUL_SETS, TRAINING_JOBS, Resource
+from deploy.kubernetes.resources import (
+    DEPLOYMENTS,
+    EVENTS,
+    GPU_POOLS,
+    STATEFUL_SETS,
+    TRAINING_JOBS,
+    Json,
+    Resource,
+)
+from deploy.kubernetes.times import micro_time
+from events.clock import SystemClock
 from tests.support.kube_world import World, parsed, pod_model
 from tests.support.running import simulated
 
@@ -92,6 +102,7 @@ async def through_admin_port(here: World) -> None:
     async with here.session.delete(f"{admin}/models/own") as answer:
         assert answer.status == 200, await answer.text()
     await _train(here, admin)
+    await _call(here, admin)
     pool = b"{apiVersion: relume.dev/v1alpha1, kind: GpuPool, metadata: {name: default}}"
     async with here.session.post(f"{admin}/apply", data=pool, headers=headers) as answer:
         assert answer.status == 200, await answer.text()
@@ -102,6 +113,41 @@ async def through_admin_port(here: World) -> None:
 
     await here.until("the pool's object says that it is in force", told)
     async with here.session.delete(f"{admin}/pools/default") as answer:
+        assert answer.status == 200, await answer.text()
+
+
+async def says(here: World, pod: Json, reason: str, note: str) -> None:
+    """What a cluster autoscaler writes about a pod."""
+    about = pod["metadata"]
+    body = {
+        "apiVersion": EVENTS.api_version, "kind": "Event", "reason": reason, "note": note, "type": "Normal",
+        "metadata": {"name": f"{about['name']}.1", "namespace": here.namespace}, "action": "Scale",
+        "eventTime": micro_time(SystemClock().now()), "reportingController": "cluster-autoscaler",
+        "reportingInstance": "tests",
+        "regarding": {"kind": "Pod", "apiVersion": "v1", "name": about["name"], "namespace": here.namespace,
+                      "uid": about["uid"]},
+    }  # fmt: skip
+    await here.api.create(EVENTS.path(here.namespace), body)
+
+
+async def _call(here: World, admin: str) -> None:
+    """A model that no node has room for calls for one, and what is said of its stand-in is read."""
+    pool = "{apiVersion: relume.dev/v1alpha1, kind: GpuPool, metadata: {name: default}, spec: {nodeCalls: {after: 0s}}}"
+    text = f"{pool}\n---\n{pod_model('large', gpus=64, minReplicas=1)}"
+    kind = {"Content-Type": "application/yaml"}
+    async with here.session.post(f"{admin}/apply", data=text.encode(), headers=kind) as answer:
+        assert answer.status == 200, await answer.text()
+
+    async def stands_in() -> Json | None:
+        return next((one for one in await here.pods() if "relume.dev/stand-in" in one["metadata"]["labels"]), None)
+
+    await says(here, await here.until("a stand-in waits", stands_in), "Told", "full")
+
+    async def heard() -> bool:
+        return "cluster-autoscaler says Told: full" in str((await here.status("large"))["nodeCall"])
+
+    await here.until("what is said of it is told", heard)
+    async with here.session.delete(f"{admin}/models/large") as answer:
         assert answer.status == 200, await answer.text()
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from deploy.kubernetes.node_news import newest_word
 from deploy.kubernetes.shaping import Owner, PodOrder
 from deploy.kubernetes.standing_in import (
     AGAIN,
@@ -103,6 +104,30 @@ def test_it_asks_for_what_a_replica_asks_for_but_for_the_node() -> None:
     assert LABEL_MODEL not in metadata["labels"]
     assert metadata["ownerReferences"][0]["uid"] == "uid"
     assert metadata["annotations"] == {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
+
+
+def said(reason: str, at: str, who: str = "cluster-autoscaler", **more: object) -> dict[str, object]:
+    """An Event about a stand-in."""
+    return {"reason": reason, "note": f"note {at}", "reportingController": who, "eventTime": at, **more}
+
+
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        ([], ""),
+        ([said("FailedScheduling", "9", "default-scheduler")], ""),
+        ([said("FailedScheduling", "1", "karpenter")], "karpenter says FailedScheduling: note 1"),
+        ([said("A", "2"), said("B", "1")], "cluster-autoscaler says A: note 2"),
+        ([said("A", "2"), said("B", "1", series={"lastObservedTime": "3"})], "cluster-autoscaler says B: note 1"),
+        (
+            [{"reason": "A", "deprecatedSource": {"component": "old"}, "deprecatedLastTimestamp": "1", "note": "n"}],
+            "old says A: n",
+        ),
+    ],
+)
+def test_what_an_autoscaler_says_is_heard(events: list[dict[str, object]], told: str) -> None:
+    """The newest word of whoever adds nodes, not of schedulers."""
+    assert newest_word(events) == told
 
 
 def test_names_are_short_and_free() -> None:
