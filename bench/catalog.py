@@ -21,6 +21,7 @@ BENCHMARKS = {
     "decisions": About("bench.decisions", "a decision at 10 to 100,000 models; bytes a model; an edge among 10,000"),
     "day": About("bench.day", "a day of 100, 1,000 and 10,000 models simulated: wall time, CPU of a request"),
     "batching": About("bench.batching", "sizes of batches, simulated; a front before llama.cpp and a plain server"),
+    "prices": About("bench.prices", "the price of a cold start chosen on half of FeMux's apps, judged on the other"),
     "allocator": About("bench.allocator", "a wish to its grant at 10 to 10,000 models"),
     "placing": About("bench.placing", "1,000 and 10,000 replicas placed at once, with caches known and without"),
     "parts": About(

@@ -15,8 +15,10 @@ from tests.support.needs import ROOT
 pytestmark = pytest.mark.needs("linux")
 
 
-SERVICES = {"parts": "kafka", "kafka": "kafka", "kubernetes": "kubernetes", "coldstart": "versitygw"}
-"""Those that start a real service, and are left out where there is none."""
+SERVICES = {
+    "parts": "kafka", "kafka": "kafka", "kubernetes": "kubernetes", "coldstart": "versitygw", "prices": "traces",
+}  # fmt: skip
+"""Those that need a real service, or public traces, and are left out where there is none."""
 
 
 @pytest.mark.slow
