@@ -137,5 +137,5 @@ async def _mean_batch(relume: Relume, name: str) -> float:
     """Requests in a batch, as the replica's front counts them."""
     host, port = await relume.replica(_model(name))
     async with relume.session.get(f"http://{host}:{port}/.relume/batching") as answer:
-        told = await answer.json()
-    return float(told["requests"]) / max(1, told["batches"])
+        told: dict[str, int] = await answer.json()
+    return told["requests"] / max(1, told["batches"])
