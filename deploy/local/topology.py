@@ -34,7 +34,8 @@ class SeenCard:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """By card's index: its NVLink island, and its NUMA node. Cards that are not there are known nothing of."""
+    """By card's index: its NVLink island (of one card, where it has no NVLink), and its NUMA node. Nothing is known of
+    cards that are not there."""
 
     links: Mapping[int, int]
     numas: Mapping[int, int]
@@ -112,7 +113,7 @@ def split(card: Card, instances: Sequence[tuple[str, str]]) -> tuple[Card, ...]:
 
 
 def _islands(joined: Mapping[int, set[int]]) -> dict[int, int]:
-    """The island of each card that has NVLink to another, named by its first card."""
+    """The island of each card, named by its first card; one without NVLink is alone in its own."""
     islands: list[list[int]] = []
     for index in sorted(joined):
         home = next((one for one in islands if all(other in joined[index] for other in one)), None)
@@ -120,4 +121,4 @@ def _islands(joined: Mapping[int, set[int]]) -> dict[int, int]:
             islands.append([index])
         else:
             home.append(index)
-    return {index: one[0] for one in islands if len(one) > 1 for index in one}
+    return {index: one[0] for one in islands for index in one}

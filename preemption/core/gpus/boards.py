@@ -1,8 +1,8 @@
 """How cards and nodes reach each other, by what is told of them: islands of NVLink, NUMA nodes, and the network.
 
-What the adapter tells counts. Where it tells nothing of any card of a node (a device plugin counts cards and names
-none), the product may say it: cards of boards with an NVSwitch all reach each other. Nodes tell where in the network
-they are by labels, which several programs set; the first that is there counts.
+What the adapter tells counts. Where it tells of no card's NVLink (a device plugin counts cards and names none, HAMi
+tells of NUMA nodes only), the product may say it: cards of boards with an NVSwitch all reach each other. Nodes tell
+where in the network they are by labels, which several programs set; the first that is there counts.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ discovery, of Amazon and of Google. The last is a domain of NVLink across nodes.
 
 def domains_of(cards: Sequence[Card]) -> tuple[Domain, ...]:
     """The island and the NUMA node of each card of a node; empty where nothing is known of any."""
-    if any(card.link is not None or card.numa is not None for card in cards):
-        return tuple((card.link, card.numa) for card in cards)
-    inferred = tuple((0 if _switched(card) else None, None) for card in cards)
-    return inferred if any(link is not None for link, _ in inferred) else ()
+    told = any(card.link is not None for card in cards)
+    domains = tuple((card.link if told or not _switched(card) else 0, card.numa) for card in cards)
+    return domains if any(domain != (None, None) for domain in domains) else ()
 
 
 def network_of(labels: Mapping[str, str] | None) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Final
 from preemption.core.gpus.shapes import CardSpec
 
 Domain = tuple[int | None, int | None]
-"""Of one card: its NVLink island and its NUMA node; None: none that is known."""
+"""Of one card: its NVLink island (of itself alone, where it has no NVLink) and its NUMA node; None: not known."""
 
 OVER_PCIE: Final = 100
 """Thousandths of each card that are lost where cards of one task reach each other over PCIe, on one NUMA node. Chosen:
@@ -31,6 +31,8 @@ def pick(domains: Sequence[Domain], free: Sequence[int], count: int) -> tuple[in
     larger islands stay whole; ties take the first cards. ValueError: fewer are free."""
     if len(free) < count:
         raise ValueError(f"{count} cards are wanted and {len(free)} are free")
+    if count == 1:
+        return (min(free, key=lambda column: (*_company(domains, free, column), column)),)
     for domain in ([domains[c][0] for c in free], [domains[c][1] for c in free]):
         groups = _groups(free, domain)
         able = [group for group in groups if len(group) >= count]
@@ -53,6 +55,14 @@ def apart(domains: Sequence[Domain], picked: Sequence[int]) -> int:
         return 0
     sockets = len(numas) > 1 and None not in numas
     return (OVER_SOCKETS if sockets else OVER_PCIE) * len(picked)
+
+
+def _company(domains: Sequence[Domain], free: Sequence[int], column: int) -> tuple[int, int]:
+    """How many free cards are in a card's island, and how many on its NUMA node; what is not known is the last."""
+    link, numa = domains[column]
+    linked = sum(domains[c][0] == link for c in free) if link is not None else len(free) + 1
+    near = sum(domains[c][1] == numa for c in free) if numa is not None else len(free) + 1
+    return linked, near
 
 
 def _groups(free: Sequence[int], domain: Sequence[Hashable]) -> list[list[int]]:

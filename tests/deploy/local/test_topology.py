@@ -73,16 +73,16 @@ GPU 1: NVIDIA A100-SXM4-80GB (UUID: GPU-a16a2b41-9f0c-4f3b-8c56-0c2b1f6f7d11)
     ("text", "links", "numas"),
     [
         pytest.param(H100, dict.fromkeys(range(8), 0), {0: 0, 1: 0, 2: 0, 3: 1, 4: 2, 5: 2, 6: 2, 7: 3}, id="switch"),
-        pytest.param(DESKTOP, {}, {0: 1, 1: 0, 2: 0, 3: 0, 4: 0}, id="no-nvlink"),
-        pytest.param(UNKNOWN, {}, {1: 1}, id="unknown-numa"),
-        pytest.param(OLD, {}, {}, id="old"),
+        pytest.param(DESKTOP, {at: at for at in range(5)}, {0: 1, 1: 0, 2: 0, 3: 0, 4: 0}, id="no-nvlink"),
+        pytest.param(UNKNOWN, {0: 0, 1: 1}, {1: 1}, id="unknown-numa"),
+        pytest.param(OLD, {at: at for at in range(4)}, {}, id="old"),
         pytest.param(BRIDGES, {0: 0, 1: 0, 2: 2, 3: 2}, dict.fromkeys(range(4), 0), id="bridges"),
         pytest.param("No devices were found\n", {}, {}, id="none"),
         pytest.param("GPU0 X\nGPU1", {}, {}, id="cut-off"),
     ],
 )
 def test_the_matrix(text: str, links: dict[int, int], numas: dict[int, int]) -> None:
-    """Islands are named by their first card; what is not told is in neither."""
+    """Islands are named by their first card; a card without NVLink is alone; what is not told is in neither."""
     assert parse_matrix(text) == Matrix(links, numas)
 
 

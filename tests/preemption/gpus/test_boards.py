@@ -29,7 +29,9 @@ def test_boards_with_a_switch_are_one_island(product: str, link: int | None) -> 
     cards = (Card(id="a", product=product), Card(id="b", product=product))
     assert domains_of(cards) == (() if link is None else ((link, None),) * 2)
     told = (replace(cards[0], numa=1), cards[1])
-    assert domains_of(told) == ((None, 1), (None, None))
+    assert domains_of(told) == ((link, 1), (link, None))
+    alone = (replace(cards[0], link=0), replace(cards[1], link=1))
+    assert domains_of(alone) == ((0, None), (1, None))
     split = (Card(id="a", product=product, profile="1g.10gb"), cards[1])
     assert domains_of(split) == (() if link is None else ((None, None), (0, None)))
 
