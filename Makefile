@@ -10,7 +10,7 @@ WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
 export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 
-.PHONY: kubernetes compiled hot pure help setup demo test quick check bench lint types contracts generated generate format lock wheel clean
+.PHONY: foreign kubernetes compiled hot pure help setup demo test quick check bench lint types contracts generated generate format lock wheel clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,6 +31,10 @@ hot: $(VENV)/.ready  ## compile the hot path where its sources have changed and 
 kubernetes: setup  ## build the control plane and the Helm that Kubernetes tests run with (once, 5 to 15 minutes; needs Go)
 	$(BIN)/python -m tests.support.kube_binary
 	$(BIN)/python -m tests.support.helm
+
+foreign: kubernetes  ## build the controllers of JobSet, PyTorchJob and Kueue (once, minutes), and run their stories
+	$(BIN)/python -m tests.support.kube_foreign
+	RELUME_FOREIGN=1 $(BIN)/python -m pytest tests/e2e/test_kubernetes_foreign.py -q
 
 demo: setup  ## the main job on a small real model: zero, cold start, burst, zero; then training lends the GPU (two minutes)
 	$(BIN)/relume demo

@@ -25,6 +25,7 @@ FIRST_BACKOFF: Final = 1.0
 LONGEST_BACKOFF: Final = 20.0
 MISSING: Final = "missing.test/"
 """Images that begin with this cannot be pulled."""
+_KEYED: Final = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 _REFERENCE: Final = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 
 
@@ -237,6 +238,9 @@ class PodProcess:
 
     def _field(self, source: Json) -> str:
         where = source["fieldRef"]["fieldPath"]
+        keyed = _KEYED.fullmatch(where)
+        if keyed is not None:
+            return str(self.pod["metadata"].get(keyed[1], {}).get(keyed[2], ""))
         known = {"status.podIP": self.address, "metadata.name": self.pod["metadata"]["name"],
                  "metadata.namespace": self.pod["metadata"]["namespace"], "spec.nodeName": self.node}  # fmt: skip
         return str(known[where])
