@@ -4,24 +4,22 @@ Events on it, or on the Job of others that runs it. `kubectl describe` tells the
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any, Final
 
 from deploy.api.training_facts import JobFacts
 from deploy.api.training_status import training_status
 from deploy.api.trainingshapes import TrainingState, TrainingStatus
-from deploy.kubernetes.api import ApiError, KubeApi
+from deploy.kubernetes.api import KubeApi
 from deploy.kubernetes.lease import Lease
-from deploy.kubernetes.resources import EVENTS, TRAINING_JOBS, Json
+from deploy.kubernetes.object_telling import ObjectTeller, acceptance
+from deploy.kubernetes.resources import TRAINING_JOBS, Json
 from deploy.kubernetes.settings import KubernetesSettings
-from deploy.kubernetes.status_writes import Acceptance, StatusWrites
-from deploy.kubernetes.telling_parts import Turn, condition, event_body
+from deploy.kubernetes.status_writes import Acceptance
+from deploy.kubernetes.telling_parts import Turn
 from deploy.kubernetes.training.objects import Source
 from deploy.kubernetes.training.shaping import LABEL_JOB
 from events.clock import Clock
-
-logger = logging.getLogger(__name__)
 
 _BAD: Final = frozenset({TrainingState.FAILED})
 _TOLD: Final = frozenset({"EvictionBlocked", "NodeSilent", "NoLastingFolder", "BackOff"})
@@ -29,46 +27,25 @@ _TOLD: Final = frozenset({"EvictionBlocked", "NodeSilent", "NoLastingFolder", "B
 Known = Callable[[str], "tuple[Source, Json] | None"]
 
 
-class TrainingTeller:
-    """Writes about jobs. `facts` gives what is known of one; None: nothing is declared. `object_of`: its object;
-    `warning`: a reason and a sentence about it that people should know whatever its state."""
+class TrainingTeller(ObjectTeller[JobFacts]):
+    """Writes about jobs. `object_of`: the object of one; `warning`: a reason and a sentence about it that people should
+    know whatever its state."""
+
+    word = "training job"
+    resource = TRAINING_JOBS
 
     def __init__(
         self, api: KubeApi, lease: Lease, clock: Clock, settings: KubernetesSettings,
         facts: Callable[[str], JobFacts | None],
     ) -> None:  # fmt: skip
-        self._api = api
-        self._lease = lease
-        self._clock = clock
-        self._settings = settings
-        self._facts = facts
+        super().__init__(api, lease, clock, settings, facts)
         self.object_of: Known = lambda _: None
         self.warning: Callable[[str], tuple[str, str]] = lambda _: ("", "")
-        self._accepted: dict[str, Acceptance] = {}
-        self._written: dict[str, Json] = {}
-        self._turned: dict[str, tuple[str, str, int]] = {}
-        self._queue = StatusWrites("training job", clock, self._tell)
-        self.writes = 0
-        self.events = 0
-
-    def accepted(self, name: str, generation: int, problem: str) -> None:
-        """An object was declared, or refused."""
-        self._accepted[name] = Acceptance(generation, problem)
-        self.mark(name)
-
-    def mark(self, name: str) -> None:
-        """Something about a job changed."""
-        self._queue.mark(name)
-
-    async def run(self) -> None:
-        """Write until cancelled."""
-        await self._queue.run()
 
     async def _tell(self, name: str) -> None:
         known, accepted = self.object_of(name), self._accepted.get(name)
         if known is None:
-            for told in (self._accepted, self._written, self._turned):
-                told.pop(name, None)
+            self._forget(name)
             return
         if accepted is None:
             return
@@ -78,32 +55,18 @@ class TrainingTeller:
         await self._tell_turn(name, (source, found), said, accepted)
         if source.resource != TRAINING_JOBS:
             return  # the status of another's object is another's
-        status = self._status(name, found, said, accepted)
-        if self._written.get(name) == status or found.get("status") == status:
-            return
-        await self._lease.hold()
-        body = {"apiVersion": TRAINING_JOBS.api_version, "kind": TRAINING_JOBS.kind, "status": status,
-                "metadata": {"name": name, "namespace": self._settings.namespace}}  # fmt: skip
-        await self._api.apply_status(TRAINING_JOBS.path(self._settings.namespace, name), body)
-        self.writes += 1
-        self._written[name] = status
+        await self._write(name, found, self._status(name, found, said, accepted))
 
     def _status(self, name: str, found: Json, said: TrainingStatus | None, accepted: Acceptance) -> dict[str, Any]:
-        now, problem = self._clock.now(), accepted.problem
-        wanted = [("Accepted", "False" if problem else "True", "Refused" if problem else "Declared", problem)]
+        problem = accepted.problem
+        wanted = [acceptance(problem)]
         status: dict[str, Any] = {"observedGeneration": accepted.generation, "selector": f"{LABEL_JOB}={name}"}
         if said is not None:
             status |= _numbers(said)
             wanted += _conditions(said, self.warning(name))
         elif problem:
             status |= {"state": TrainingState.FAILED.value, "reason": "Refused", "message": problem}
-        before = {
-            one["type"]: one for one in (self._written.get(name) or found.get("status") or {}).get("conditions", ())
-        }
-        status["conditions"] = [
-            condition(before.get(kind, {}), (kind, truth, reason, message, accepted.generation), now)
-            for kind, truth, reason, message in wanted
-        ]
+        status["conditions"] = self._conditions(name, found, wanted, accepted.generation)
         return {key: value for key, value in status.items() if value is not None}
 
     async def _tell_turn(
@@ -123,13 +86,7 @@ class TrainingTeller:
         if self._turned.get(name) == turn:
             return
         self._turned[name] = turn
-        await self._lease.hold()
-        body = event_body(found, source.resource, told, self._settings.identity, self._clock.now())
-        try:
-            await self._api.create(EVENTS.path(self._settings.namespace), body)
-            self.events += 1
-        except ApiError as error:
-            logger.debug("an event of training job %s was refused: %s", name, error)
+        await self._event(found, told, source.resource)
 
 
 def _numbers(said: TrainingStatus) -> dict[str, Any]:
