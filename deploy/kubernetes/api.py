@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import aiohttp
 
@@ -43,6 +43,7 @@ Refresh = Callable[[], Coroutine[Any, Any, None]]
 """Keeps a token fresh that a kubeconfig's plug-in gives; returns at once for other kinds of credentials."""
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class KubernetesMissing(Exception):
@@ -251,6 +252,18 @@ async def _refresh(refresh: Refresh) -> None:
             await asyncio.sleep(10)
         else:
             return  # there is nothing to renew
+
+
+async def insist(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Call until the API server answers. Raises ApiError."""
+    tries = 0
+    while True:
+        try:
+            return await call()
+        except ApiUnavailable as error:
+            logger.debug("asks again: %s", error)
+            await pause(tries, error.after)
+            tries += 1
 
 
 def _event(line: bytes) -> Json:

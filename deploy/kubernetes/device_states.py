@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from deploy.kubernetes.api import ApiError, ApiUnavailable, KubeApi
+from deploy.kubernetes.api import ApiError, KubeApi, insist
 from deploy.kubernetes.devices import (
     CLAIMS,
     GROUP,
@@ -50,7 +50,7 @@ class DeviceStates:
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        while not await self._served():
+        while not await insist(self._served):
             self.settled.set()
             await self._clock.sleep_until(Instant(self._clock.now() + LOOK_AGAIN))
         async with asyncio.TaskGroup() as following:
@@ -61,11 +61,12 @@ class DeviceStates:
             self.settled.set()
 
     async def _served(self) -> bool:
+        """Raises ApiUnavailable."""
         try:
             await self._api.get(f"/apis/{GROUP}/{VERSION}")
             for kind in (SLICES, CLAIMS):
                 await self._api.get(kind.path(), {"limit": "1"})
-        except (ApiError, ApiUnavailable) as error:
+        except ApiError as error:
             logger.debug("devices are not followed: %s", error)
             return False
         return True

@@ -17,7 +17,7 @@ from typing import Any, Final
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from deploy.kubernetes.api import ApiError, ApiUnavailable
+from deploy.kubernetes.api import ApiError, insist
 from deploy.kubernetes.declared_objects import RefusedObject
 from deploy.kubernetes.nodes import GPU, mig_profile
 from deploy.kubernetes.quantities import read_quantity
@@ -81,7 +81,7 @@ class Enrolled:
                 following.create_task(self._follow(kind, reflector))
 
     async def _follow(self, kind: JobKind, reflector: Reflector) -> None:
-        while kind.optional and not await self._served(kind):
+        while kind.optional and not await insist(functools.partial(self._served, kind)):
             self._settle(kind)
             await self._tools.clock.sleep_until(Instant(self._tools.clock.now() + LOOK_AGAIN))
         running = asyncio.create_task(reflector.run())
@@ -101,18 +101,19 @@ class Enrolled:
         return kind in self._absent or self._followed[kind].synced.is_set()
 
     async def _served(self, kind: JobKind) -> bool:
-        """Whether the API server has the kind, which anybody may ask; then, whether we may see it."""
+        """Whether the API server has the kind, which anybody may ask; then, whether we may see it. Raises
+        ApiUnavailable."""
         self._absent.discard(kind)
         try:
             await self._tools.api.get(f"/apis/{kind.resource.group}/{kind.resource.version}")
-        except (ApiError, ApiUnavailable) as error:
-            if isinstance(error, ApiError) and error.status == HTTPStatus.NOT_FOUND:
+        except ApiError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
                 self._absent.add(kind)
             logger.debug("%s are not served: %s", kind.resource.plural, error)
             return False
         try:
             await self._tools.api.get(kind.resource.path(self._tools.namespace), {"limit": "1"})
-        except (ApiError, ApiUnavailable) as error:
+        except ApiError as error:
             logger.info("%s are not followed: %s", kind.resource.plural, error)
             return False
         return True
