@@ -26,7 +26,15 @@ from deploy.compose.other_agent import AgentElsewhere
 from deploy.compose.part import InBackground
 from deploy.compose.process import Made
 from deploy.compose.queries import PrometheusQueries
-from deploy.local.folder import DataFolder, FolderUnusable, holder_of, lasting_name, wait_for_folder
+from deploy.local.folder import (
+    DataFolder,
+    FolderInUse,
+    FolderUnusable,
+    holder_of,
+    lasting_name,
+    open_folder,
+    wait_for_folder,
+)
 from deploy.settings.kubernetes import ClusterKind
 from deploy.settings.settings import Settings
 from events.clock import Clock
@@ -51,8 +59,27 @@ def folder_of(role: Role, settings: Settings) -> Path:
     return settings.data_dir / role.value if role in (Role.GATEWAY, Role.AUTOSCALER, Role.AGENT) else settings.data_dir
 
 
+def hold_folder(role: Role, settings: Settings) -> DataFolder | None:
+    """The data folder, taken for as long as the process lives. Raises FolderInUse, FolderUnusable.
+
+    None of a cluster that waits for its own while its admin port is open already. One on Kubernetes keeps nothing there
+    but its name, by which it is known when it comes back; None if another process has it, which it does without.
+    """
+    if role is not Role.CLUSTER:
+        return open_folder(folder_of(role, settings))
+    if settings.cluster is ClusterKind.KUBERNETES:
+        with contextlib.suppress(FolderInUse):
+            return open_folder(folder_of(role, settings))
+    return None
+
+
+def known_as(settings: Settings, owner: str, folder: DataFolder | None) -> str:
+    """Who a process is in the Lease: by its folder the same one when it comes back, else one of its own each time."""
+    return owner if folder is None else f"{settings.node_name}/{lasting_name(folder.path)}"
+
+
 def make(role: Role, settings: Settings, log: OpenLog, clock: Clock, folder: DataFolder | None) -> Made:
-    """The parts of a process. `folder` is held already, except by a cluster, which may have to wait for it.
+    """The parts of a process. `folder`: see `hold_folder`.
 
     Raises SettingsRefused for an admin token or a file of Kafka clusters that cannot be read.
     """
@@ -72,8 +99,8 @@ def make(role: Role, settings: Settings, log: OpenLog, clock: Clock, folder: Dat
                 made = Made((agent,), admin, endpoints, weights=agent.asked)
             return made
         case Role.CLUSTER if settings.cluster is ClusterKind.KUBERNETES:
-            settings.data_dir.mkdir(parents=True, exist_ok=True)  # of the endpoints file; nothing else is kept here
-            pods = KubernetesPart(log, clock, owner, kubernetes_settings(settings, owner))
+            settings.data_dir.mkdir(parents=True, exist_ok=True)  # of the endpoints file
+            pods = KubernetesPart(log, clock, owner, kubernetes_settings(settings, known_as(settings, owner, folder)))
             return Made(
                 (InBackground(pods),), admin, endpoints, logs=pods, declarer=pods.declares, objects=pods.objects,
                 training_logs=pods.training_logs,
@@ -96,8 +123,7 @@ def make(role: Role, settings: Settings, log: OpenLog, clock: Clock, folder: Dat
             )
         case Role.ALL if settings.cluster is ClusterKind.KUBERNETES:
             gateway = GatewayPart(settings, log, clock, boot)
-            who = f"{settings.node_name}/{lasting_name(settings.data_dir)}"
-            pods = KubernetesPart(log, clock, owner, kubernetes_settings(settings, who))
+            pods = KubernetesPart(log, clock, owner, kubernetes_settings(settings, known_as(settings, owner, folder)))
             return Made(
                 (_autoscaler(settings, log, clock, owner), gateway, InBackground(pods)), admin, endpoints,
                 settings.node_name, gateway.desk, pods, urls={"gateway": gateway.url}, declarer=pods.declares,

@@ -15,10 +15,10 @@ from deploy.api.problem import ProblemError
 from deploy.compose.eventlog import event_log
 from deploy.compose.logs import set_up_logging
 from deploy.compose.process import Process
-from deploy.compose.roles import Role, folder_of, make
+from deploy.compose.roles import Role, folder_of, hold_folder, make
 from deploy.kubernetes.api import KubernetesMissing
 from deploy.kubernetes.lease import LeaseLost
-from deploy.local.folder import DataFolder, FolderInUse, FolderUnusable, open_folder
+from deploy.local.folder import DataFolder, FolderInUse, FolderUnusable
 from deploy.local.inventory import InventoryFailed
 from deploy.local.stale import StaleProcessesRemain
 from deploy.settings.settings import Settings
@@ -57,8 +57,7 @@ def run(settings: Settings, files: Sequence[str], role: Role = Role.ALL) -> int:
     set_up_logging(settings)
     try:
         documents = load_files(files, sys.stdin.buffer).or_refuse()
-        # A cluster may stand by for its folder, with its admin port open.
-        folder = None if role is Role.CLUSTER else open_folder(folder_of(role, settings))
+        folder = hold_folder(role, settings)
     except _TOLD as error:
         return _refuse(error)
     try:

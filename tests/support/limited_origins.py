@@ -23,7 +23,9 @@ events {{ worker_connections 256; }}
 http {{
   access_log off; sendfile on; limit_rate {rate}; client_body_temp_path {folder}; proxy_temp_path {folder};
   fastcgi_temp_path {folder}; uwsgi_temp_path {folder}; scgi_temp_path {folder}; keepalive_requests 100000;
+  limit_conn_zone $server_port zone=all:1m;
   server {{ listen 127.0.0.1:{http}; root {folder}/www; }}
+  server {{ listen 127.0.0.1:{link}; root {folder}/www; limit_conn all 2; limit_conn_status 503; }}
   server {{ listen 127.0.0.1:{s3};
     location / {{ proxy_pass http://127.0.0.1:{store}; proxy_http_version 1.1; proxy_set_header Host $http_host;
       proxy_set_header Connection ""; proxy_max_temp_file_size 0; proxy_buffers 16 64k; }} }}
@@ -38,23 +40,27 @@ class Limited:
 
     http: dict[str, str]
     s3: dict[str, str]
+    link: dict[str, str]
+    """Over HTTP, two connections at a time: twice the rate is all that can be had."""
 
 
 @contextlib.contextmanager
 def limited(folder: Path, model: Path, rate: str) -> Iterator[Limited]:
     """Serve the file with so many bytes a second a connection, as nginx writes them: ``80m``."""
-    http, s3 = free_port(), free_port()
+    http, s3, link = free_port(), free_port(), free_port()
     (folder / "www").mkdir(parents=True)
     (folder / "www" / "model.gguf").hardlink_to(model)
     with store_in(folder / "s3") as store:
         store.put(BUCKET, KEY, model.read_bytes())
         conf = folder / "nginx.conf"
-        conf.write_text(_CONF.format(folder=folder, http=http, s3=s3, store=store.port, rate=rate), encoding="utf-8")
+        ports = {"http": http, "s3": s3, "link": link, "store": store.port}
+        conf.write_text(_CONF.format(folder=folder, rate=rate, **ports), encoding="utf-8")
         process = subprocess.Popen(["nginx", "-c", str(conf)], stderr=subprocess.DEVNULL)
         try:
             _wait(process, http)
             yield Limited(
                 http={"uri": f"http://127.0.0.1:{http}/model.gguf"},
+                link={"uri": f"http://127.0.0.1:{link}/model.gguf"},
                 s3={
                     "uri": f"s3://{BUCKET}/{KEY}", "credentials": "env:RELUME_TEST_S3", "region": "us-east-1",
                     "endpoint": f"http://127.0.0.1:{s3}",

@@ -15,7 +15,7 @@ from deploy.api.ports import Reading
 from deploy.api.problem import ProblemError
 from deploy.compose.cluster import ClusterHow, ClusterPart
 from deploy.compose.part import InBackground, until_one_ends
-from deploy.compose.roles import Role, folder_of
+from deploy.compose.roles import Role, folder_of, hold_folder, known_as
 from deploy.compose.telling import AllTraffic, LogsElsewhere
 from deploy.local.folder import DataFolder, open_folder, wait_for_folder
 from deploy.local.settings import LocalSettings
@@ -223,6 +223,22 @@ def test_whose_folder_is_whose(tmp_path: Path) -> None:
         Role.ALL: tmp_path, Role.CLUSTER: tmp_path, Role.GATEWAY: tmp_path / "gateway",
         Role.AUTOSCALER: tmp_path / "autoscaler", Role.AGENT: tmp_path / "agent",
     }  # fmt: skip
+
+
+def test_a_cluster_on_kubernetes_is_known_by_its_folder(tmp_path: Path) -> None:
+    """The same when it comes back; while another has the folder it does without. One on a machine takes it later."""
+    settings = load_settings({"data_dir": str(tmp_path), "cluster": "kubernetes", "node_name": "pod-1"})
+    held = hold_folder(Role.CLUSTER, settings)
+    assert held is not None
+    assert hold_folder(Role.CLUSTER, settings) is None
+    name = known_as(settings, "boot-1", held)
+    held.close()
+    again = hold_folder(Role.CLUSTER, settings)
+    assert again is not None
+    assert known_as(settings, "boot-2", again) == name
+    assert known_as(settings, "boot-3", None) == "boot-3"
+    again.close()
+    assert hold_folder(Role.CLUSTER, load_settings({"data_dir": str(tmp_path)})) is None
 
 
 async def test_a_folder_is_waited_for(tmp_path: Path) -> None:
