@@ -9,7 +9,9 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import Any, Final
 
+from deploy.kubernetes import hami
 from deploy.kubernetes.api import ApiError, KubeApi
+from deploy.kubernetes.devices import DRIVER, SLICES, devices_in
 from deploy.kubernetes.nodes import GPU, mig_profile
 from deploy.kubernetes.packaging import DAEMON_SETS, NAMESPACES, Right, called, definition_objects, path_of, rights
 from deploy.kubernetes.packaging_apply import established, same_definition
@@ -217,19 +219,32 @@ class Doctor:
             return [_refused("quotas", error, State.SKIPPED)]
         return [quota_check(quota, self._namespace) for quota in quotas]
 
+    async def _claimable(self) -> dict[str, int]:
+        """GPUs that a driver publishes one by one, where that is served."""
+        try:
+            found = (await self._api.get(SLICES.path()))["items"]
+        except ApiError:
+            return {}
+        count = sum(len(devices_in(one)) for one in found)
+        return {f"by {DRIVER}": count} if count else {}
+
     async def _gpus(self) -> Check:
         try:
             nodes = (await self._api.get(NODES.path()))["items"]
         except ApiError as error:
             return _refused("GPUs", error, State.SKIPPED)
-        sums: dict[str, int] = {}
+        sums = await self._claimable()
         for node in nodes:
+            shared = hami.cards_in(node["metadata"].get("annotations", {}))
+            if shared is not None:
+                sums["shared by HAMi"] = sums.get("shared by HAMi", 0) + len(shared)
+                continue
             for resource, amount in node.get("status", {}).get("allocatable", {}).items():
                 if resource == GPU or mig_profile(resource):
                     sums[resource] = sums.get(resource, 0) + int(read_quantity(amount))
         told = ", ".join(f"{count} {resource}" for resource, count in sorted(sums.items()) if count)
         if not told:
-            remedy = "install the GPU operator or the device plugin, if models need GPUs"
+            remedy = "install the GPU operator, the device plugin or a driver for ResourceClaims, if models need GPUs"
             return Check("GPUs", State.WARNING, f"no node of {len(nodes)} offers any", remedy)
         return Check("GPUs", State.OK, f"{told} on {counted(len(nodes))}")
 

@@ -20,6 +20,7 @@ from deploy.kubernetes.packaging import KINDS, NAMESPACES, VERSION_NOTE
 from deploy.kubernetes.packaging_render import CHART
 from deploy.kubernetes.resources import DEFINITIONS, DEPLOYMENTS, MODELS, NODES, PODS, Json
 from tests.support.helm import helm
+from tests.support.kube_devices import card, publish, withdraw
 from tests.support.kube_plane import ControlPlane
 from tests.support.kube_world import pod_model
 
@@ -220,7 +221,7 @@ def test_a_helm_release_comes_is_changed_and_goes(cluster: Cluster) -> None:
 
 
 def test_doctor_counts_gpus(cluster: Cluster) -> None:
-    """What nodes offer, whole cards and MIG profiles."""
+    """What nodes offer, whole cards and MIG profiles, and what a driver publishes one by one."""
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"{cluster.namespace}-node"}}
     path = NODES.path("", f"{cluster.namespace}-node")
     offered = {"nvidia.com/gpu": "4", "nvidia.com/mig-1g.10gb": "7", "cpu": "8"}
@@ -229,14 +230,16 @@ def test_doctor_counts_gpus(cluster: Cluster) -> None:
     async def make(api: KubeApi) -> None:
         await api.create(NODES.path(), node)
         await api.merge(f"{path}/status", {"status": status})
+        await publish(api, f"{cluster.namespace}-claimed", [card("gpu-0", "GPU-a")])
 
     cluster.api(make)
     try:
         _, found = cluster.ask("doctor")
         assert (found["GPUs"]["state"], found["GPUs"]["told"]) == (
-            "ok", "4 nvidia.com/gpu, 7 nvidia.com/mig-1g.10gb on 1 node",
+            "ok", "1 by gpu.nvidia.com, 4 nvidia.com/gpu, 7 nvidia.com/mig-1g.10gb on 1 node",
         )  # fmt: skip
     finally:
+        cluster.api(lambda api: withdraw(api, f"{cluster.namespace}-claimed"))
         cluster.api(lambda api: api.delete(path))
 
 
