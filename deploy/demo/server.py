@@ -11,8 +11,9 @@ from pathlib import Path
 PROGRAM = (sys.executable, "-m", "deploy.cli.main")
 """The command line, in the environment that runs us."""
 
-START_DEADLINE = 60.0
-"""Seconds until it takes requests; over fifteen were seen on a machine with five busy processes a core."""
+START_DEADLINE = 120.0
+"""Seconds until it takes requests; over fifteen were seen on a machine with five busy processes a core, over sixty with
+twenty."""
 STOP_DEADLINE = 30.0
 """Seconds for a clean end after SIGTERM; then it is killed."""
 
