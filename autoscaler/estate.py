@@ -22,6 +22,9 @@ RECENT: Final = Seconds(2.0)
 """Live news is followed from so long before the partition was taken. A gateway sends a window a second of each model
 that has requests, so that all levels of now are in it."""
 
+UNOWNED: Final = Seconds(30.0)
+"""What is said once is read from so long before that: the partition may have had no owner since. Chosen: Kafka's
+session of 6 s (12 where brokers refuse that), the dealing, and the start of a process."""
 
 HEARD: Final = Seconds(2.0)
 """A beat, or that the log has gone on, proves something about a gateway only after so long by our own clock: windows
@@ -47,7 +50,17 @@ class _Heard:
 class Tenure:
     """One time of owning one partition: from its `ownership.taken` until it is revoked or lost."""
 
-    __slots__ = ("fold", "history_read", "lost", "partition", "past", "read_to", "states_read")
+    __slots__ = (
+        "fold",
+        "history_read",
+        "live_from",
+        "lost",
+        "partition",
+        "past",
+        "read_to",
+        "states_read",
+        "wished_at",
+    )
 
     def __init__(self, partition: int, fold: Fold) -> None:
         self.partition = partition
@@ -56,6 +69,10 @@ class Tenure:
         self.history_read = asyncio.Event()
         self.lost = asyncio.Event()
         self.past: PastReader | None = None
+        self.live_from = Instant(0.0)
+        """Live news is followed from then on."""
+        self.wished_at: dict[str, Instant] = {}
+        """When those before us decided last, by model; until what was said once since then has been read."""
         self.read_to = Instant(0.0)
         """Append time of the last news that was taken."""
 
@@ -96,7 +113,10 @@ class Estate:
     def know_states(self, tenure: Tenure, now: Instant) -> None:
         """Its states have been read: its models may be decided, and live news makes them dirty."""
         taken_at = now if tenure.fold.taken_at is None else tenure.fold.taken_at
-        tenure.read_to = tenure.fold.live_from = Instant(taken_at - RECENT)
+        tenure.read_to = tenure.live_from = Instant(taken_at - RECENT)
+        tenure.fold.live_from = Instant(tenure.live_from - UNOWNED)
+        views = tenure.fold.models.values()
+        tenure.wished_at = {view.model: view.wish.recorded_at for view in views if view.wish is not None}
         tenure.fold.states_read()
         tenure.states_read.set()
         self.progress.moved()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Final
 
 from autoscaler.estate import Estate, Tenure
@@ -40,8 +41,9 @@ class Observer:
         states = Listener(lambda one: Start("newest_per_key", partitions=(one,)), self._take_states, self._on_states)
         news = Listener(self._start_of_news, self._take_news, lambda _: None)
         self.topics = Topics(
-            OwnedTopics(means.log, means.pauses, STATES, states), OwnedTopics(means.log, means.pauses, NEWS, news)
-        )
+            OwnedTopics(means.log, means.pauses, STATES, states), OwnedTopics(means.log, means.pauses, NEWS, news),
+            self._take_once,
+        )  # fmt: skip
 
     @property
     def waiting(self) -> bool:
@@ -117,6 +119,13 @@ class Observer:
         while self._inbox.full and not self.closed:
             self._folded.clear()
             await self._folded.wait()
+
+    def _take_once(self, record: Record) -> None:
+        """Fold what no decision can have known of: what others knew is in their wish."""
+        tenure, model = self._estate.tenures.get(record.position.partition), record.envelope.data.model
+        if tenure is not None and record.appended_at > tenure.wished_at.get(model, -inf):
+            self._estate.fold(record, self._clock.now())
+            self._waker.wake()
 
     def _take_in(self, tenure: Tenure, record: Record, now: Instant) -> None:
         tenure.read_to = record.appended_at

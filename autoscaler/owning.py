@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from autoscaler.estate import Estate, Tenure
+from autoscaler.estate import UNOWNED, Estate, Tenure
 from autoscaler.following import OwnedTopics, closing, keep_on
-from autoscaler.reading_back import PastReader
+from autoscaler.reading_back import PastReader, read_said_once
 from autoscaler.settings import AutoscalerSettings
 from autoscaler.waiting import Pauses
 from events.clock import Clock
-from events.log import Batch, EventLog, LogClosed, LogUnavailable, Start, Subscription
+from events.log import Batch, EventLog, LogClosed, LogUnavailable, Record, Start, Subscription
 from events.names import Topic
 from events.types.decisions import OwnershipTaken
 from events.units import Instant, Seconds
@@ -53,10 +53,11 @@ class Means:
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """Readers of the partitions that are owned."""
+    """Readers of the partitions that are owned. `take_once`: takes what was said once, from before the live news."""
 
     states: OwnedTopics
     news: OwnedTopics
+    take_once: Callable[[Record], None]
 
 
 class Owning:
@@ -173,11 +174,12 @@ class Owning:
             await asyncio.gather(lost, reading, return_exceptions=True)
 
     async def _read(self, tenure: Tenure) -> None:
-        """The states; then live news, and the past beside it."""
+        """The states; then live news, beside it what was said once while nobody owned them, and the past."""
         means, estate = self._means, self._estate
         self._topics.states.add(tenure.partition)
         await tenure.states_read.wait()
         self._topics.news.add(tenure.partition)
+        await self._read_said_once(tenure)
         since = self._history_from(tenure)
 
         def done() -> None:
@@ -186,6 +188,14 @@ class Owning:
         async with self._past_turns:
             tenure.past = PastReader(means.log, means.clock, means.pauses, tenure.fold.begin_past())
             await tenure.past.read(tenure.partition, NEWS, since, done)
+
+    async def _read_said_once(self, tenure: Tenure) -> None:
+        means, since = self._means, Instant(tenure.live_from - UNOWNED)
+        said = read_said_once(means.log, means.pauses, tenure.partition, since, tenure.live_from)
+        async with aclosing(said):
+            async for record in said:
+                self._topics.take_once(record)
+        tenure.wished_at.clear()
 
     def _history_from(self, tenure: Tenure) -> Instant:
         """As far back as any model's demand matters, within the bound."""

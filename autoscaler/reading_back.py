@@ -1,20 +1,23 @@
 """Reading past demand back from the log, beside the live news, so that an edge of now waits for no history.
 
 The past is folded apart, from the time of interest on, until it meets what was taken live; then the one takes the
-other's place. Until then wishes may rise, and none falls.
+other's place. Until then wishes may rise, and none falls. What is said once, while nobody owned the partition, is
+read ahead of that: nobody would say it again to the live reader.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final
 
 from autoscaler.fold import Fold
 from autoscaler.waiting import Pauses
 from events.clock import Clock
 from events.log import EventLog, LogUnavailable, Query, Record
+from events.names import Topic
+from events.types.requests import ActivationRequested, RequestArrived, RequestFinished
 from events.units import Instant
 
 RECENT_MOST: Final = 4096
@@ -22,6 +25,32 @@ RECENT_MOST: Final = 4096
 
 SLICE: Final = 64
 """Records folded before the event loop is let go: under a millisecond."""
+
+SAID_ONCE: Final = (ActivationRequested, RequestArrived, RequestFinished)
+"""News whose sender does not say it again. Of all else the newest comes within seconds."""
+
+
+async def read_said_once(
+    log: EventLog, pauses: Pauses, partition: int, since: Instant, until: Instant
+) -> AsyncGenerator[Record, None]:
+    """News that is said once and was appended from `since` on, before `until`; each once. Raises LogClosed."""
+    query, tries, count = Query(Topic.REQUESTS, partition, from_time=since), 0, 0
+    while True:
+        try:
+            async for record in log.read(query):
+                if record.appended_at >= until:
+                    return
+                query = Query(Topic.REQUESTS, partition, from_offset=record.position.offset + 1)
+                if isinstance(record.envelope.data, SAID_ONCE):
+                    yield record
+                count += 1
+                if count % SLICE == 0:
+                    await asyncio.sleep(0)
+        except LogUnavailable as error:
+            tries += 1
+            await pauses.after(tries, error)
+        else:
+            return
 
 
 class PastReader:

@@ -12,14 +12,16 @@ from autoscaler import reading_back
 from autoscaler.core.agenda import Agenda
 from autoscaler.core.model import Snapshot
 from autoscaler.fold import Fold
+from autoscaler.loop import Autoscaler
 from autoscaler.reading_back import PastReader
 from autoscaler.settings import AutoscalerSettings
 from autoscaler.waiting import Pauses
 from events.adapters.memory import MemoryEventLog
-from events.clock import SimulatedClock
+from events.clock import SimulatedClock, settle
 from events.log import LogUnavailable, Position, Query, Record
 from events.names import Topic
-from events.types.requests import ActivationRequested
+from events.types.decisions import WishDecided
+from events.types.requests import ActivationRequested, RequestArrived
 from events.units import Instant, Seconds
 from events.writer import EventWriter
 from tests.support.autoscaling import T0, declared, window
@@ -148,3 +150,80 @@ async def test_a_model_declared_meanwhile_is_known_to_the_past() -> None:
     snapshot = live.models["new"].snapshot(Instant(T0), live.world)
     assert snapshot is not None
     assert snapshot.demand.running == 4
+
+
+async def said_in_between(*, decided_since: bool) -> list[tuple[str, int]]:
+    """The wishes of an autoscaler that begins 10 s after somebody asked for replicas of `a` and a request came for `b`,
+    while the past of the metrics cannot be read: history is unread. `decided_since`: `a` was decided after that."""
+
+    class HalfRead(MemoryEventLog):
+        async def read(self, query: Query) -> AsyncIterator[Record]:
+            if query.topic == Topic.METRICS:
+                raise LogUnavailable("not yet")
+            async for record in super().read(query):
+                yield record
+
+    clock = SimulatedClock(T0)
+    async with HalfRead(clock) as log:
+        writer = EventWriter("acme", clock)
+
+        async def say(*data: object) -> None:
+            await log.append([writer.envelope(one) for one in data])
+
+        async def decided() -> list[tuple[str, int]]:
+            found = [record.envelope.data async for record in log.read(Query(Topic.DECISIONS))]
+            return [(one.model, one.replicas) for one in found if isinstance(one, WishDecided)]
+
+        await say(declared("a"), declared("b"))
+        owner = AutoscalerSettings(owner="before")
+        before = Autoscaler(log, clock, EventWriter("relume/before", clock), owner)
+        await before.start()
+        await settle()
+        if not decided_since:
+            await before.close()
+        await clock.advance(30)
+        await say(ActivationRequested(model="a", replicas=2), RequestArrived(model="b", request="r"))
+        await settle()
+        if decided_since:
+            await clock.advance(1)
+            await before.close()
+        first = len(await decided())
+        await clock.advance(10)
+        after = Autoscaler(log, clock, EventWriter("relume/after", clock), AutoscalerSettings(owner="after"))
+        await after.start()
+        await settle()
+        assert not after.history_read
+        await after.close()
+        return (await decided())[first:]
+
+
+async def test_what_was_said_once_while_nobody_owned_counts_at_once() -> None:
+    """An activation and a request of a foreign gateway, which nobody says again; what was decided on since is known."""
+    assert dict(await said_in_between(decided_since=False)) == {"a": 2, "b": 1}
+    assert await said_in_between(decided_since=True) == []
+
+
+async def test_what_is_said_once_is_read_once_though_the_log_fails() -> None:
+    """From its time on, before the live news, in order; other news is left out."""
+    clock = SimulatedClock(T0)
+    log = SlowLog(clock, random.Random(7))
+    teller = Teller(log, clock, random.Random(8))
+    for _ in range(200):
+        await teller.second()
+    wanted = [
+        record.position
+        for record in await teller.all()
+        if isinstance(record.envelope.data, ActivationRequested) and T0 + 50 <= record.appended_at < T0 + 150
+    ]
+    assert wanted
+    pauses = Pauses(clock, AutoscalerSettings())
+
+    async def read() -> list[Position]:
+        said = reading_back.read_said_once(log, pauses, 0, Instant(T0 + 50), Instant(T0 + 150))
+        return [record.position async for record in said]
+
+    reading = asyncio.create_task(read())
+    while not reading.done():
+        await clock.advance(0.1)
+    assert await reading == wanted
+    assert pauses.failures > 0
