@@ -166,15 +166,25 @@ def _told(part: Json | None) -> Told | None:
 
 
 def _requests(spec: Json) -> Mapping[str, float]:
-    """What the scheduler counts: of each resource the sum over containers, or an init container's if that is more."""
-    sums: dict[str, float] = {}
-    for one in spec.get("containers", ()):
-        for name, amount in _asked(one).items():
-            sums[name] = sums.get(name, 0.0) + amount
+    """What the scheduler counts of each resource: containers and sidecars together, or what its start takes if that is
+    more, and the runtime's overhead; what the pod asks for as a whole instead, where it does."""
+    beside: dict[str, float] = {}
+    peak: dict[str, float] = {}
     for one in spec.get("initContainers", ()):
-        for name, amount in _asked(one).items():
-            sums[name] = max(sums.get(name, 0.0), amount)
-    return sums
+        runs = _sum(beside, _asked(one))
+        peak = {name: max(amount, peak.get(name, 0.0)) for name, amount in {**peak, **runs}.items()}
+        if one.get("restartPolicy") == "Always":  # a sidecar goes on beside what comes after it
+            beside = runs
+    sums = beside
+    for one in spec.get("containers", ()):
+        sums = _sum(sums, _asked(one))
+    counted = {name: max(sums.get(name, 0.0), peak.get(name, 0.0)) for name in {**sums, **peak}}
+    overhead = {name: read_quantity(text) for name, text in spec.get("overhead", {}).items()}
+    return _sum({**counted, **_asked(spec)}, overhead)
+
+
+def _sum(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:
+    return {name: first.get(name, 0.0) + second.get(name, 0.0) for name in {**first, **second}}
 
 
 def _asked(container: Json) -> Mapping[str, float]:

@@ -105,6 +105,34 @@ TROUBLES = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("spec", "cpu"),
+    [
+        ({"containers": ["1", "2"]}, 3.0),
+        ({"containers": ["1"], "initContainers": ["4", "2"]}, 4.0),
+        ({"containers": ["1"], "sidecars": ["2"]}, 3.0),
+        ({"containers": ["1"], "sidecars": ["2"], "initContainers": ["3"]}, 5.0),
+        ({"containers": ["1"], "overhead": {"cpu": "500m"}}, 1.5),
+        ({"containers": ["1"], "resources": {"requests": {"cpu": "6"}}}, 6.0),
+    ],
+    ids=["containers", "a start", "a sidecar", "a start beside a sidecar", "overhead", "the pod as a whole"],
+)
+def test_what_the_scheduler_counts(spec: dict[str, Any], cpu: float) -> None:
+    """Sidecars run on beside the containers, and beside what comes after them in the start."""
+    sidecars = [asks(amount) | {"restartPolicy": "Always"} for amount in spec.pop("sidecars", ())]
+    made = item()
+    made["spec"] = spec | {
+        "containers": [asks(amount) for amount in spec["containers"]],
+        "initContainers": sidecars + [asks(amount) for amount in spec.get("initContainers", ())],
+    }
+    assert pod_of(made).requests == {"cpu": cpu}
+
+
+def asks(cpu: str) -> dict[str, Any]:
+    """A container."""
+    return {"resources": {"requests": {"cpu": cpu}}}
+
+
 @pytest.mark.parametrize(("status", "ready", "reason", "message"), TROUBLES.values(), ids=TROUBLES)
 def test_what_is_wrong_with_a_pod_is_told(status: dict[str, Any], ready: bool, reason: str, message: str) -> None:
     """Each way to fail has its reason, and the words of whoever saw it."""
