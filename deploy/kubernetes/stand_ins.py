@@ -35,12 +35,15 @@ from deploy.local.view import ModelView, View
 from events.names import ModelName, replica_name
 from events.types.grants import Placement, ReplicaGrant
 from events.types.replicas import StandIns
+from events.units import Instant, Seconds
 from preemption.core.calling import words
 
 logger = logging.getLogger(__name__)
 
 DRAIN: Final = 1
 """Seconds; a stand-in has no requests."""
+END_AGAIN: Final = Seconds(5.0)
+"""After the API server refused to end one: it may hold a GPU. Chosen: rights that were taken away come back by hand."""
 
 
 class StandInPods:
@@ -168,20 +171,23 @@ class StandInPods:
         wanted, now = self._wanted(name), self._tools.clock.now()
         past = self._past.setdefault(name, Past())
         plan = plan_stand_ins(wanted, self._pods.get(name, {}).values(), past, now)
+        lingers = False
         for pod in plan.delete:
-            await self._end(pod, past)
+            lingers = not await self._end(pod, past) or lingers
         if wanted is not None:
             for _ in range(plan.make):
                 if not await self._make(name, wanted, past):
                     break
         again_at = plan_stand_ins(wanted, self._pods.get(name, {}).values(), past, now).again_at
-        self._alarms.set(name, again_at)
+        moments = (again_at, Instant(now + END_AGAIN) if lingers else None)
+        self._alarms.set(name, min((one for one in moments if one is not None), default=None))
         if wanted is None and not self._pods.get(name):
             self._past.pop(name, None)
             self._said.pop(name, None)
         self._changed(name)
 
-    async def _end(self, pod: PodView, past: Past) -> None:
+    async def _end(self, pod: PodView, past: Past) -> bool:
+        """Raises ApiUnavailable. False when it was refused."""
         if pod.node and pod.uid not in past.ended:
             past.bound_at.append(self._tools.clock.now())
             logger.info("%s found node %s, and goes", pod.name, pod.node)
@@ -191,6 +197,8 @@ class StandInPods:
             await self._tools.api.delete(PODS.path(self._namespace, pod.name), grace=END_GRACE, uid=pod.uid)
         except ApiError as error:
             logger.warning("pod %s cannot be deleted now: %s", pod.name, error)
+            return False
+        return True
 
     async def _make(self, name: ModelName, wanted: Wanted, past: Past) -> bool:
         """One more; False when it was refused."""
