@@ -1,7 +1,7 @@
 """A day of many models, simulated to its end: what it costs by request and by decision as the models grow in number.
 
 The traffic is generated, since no public trace tells single requests of ten thousand models: what models are asked for
-in a day is log-normal (a few take most of it, half of them less than three requests), and comes by the clock (three of
+in a day is log-normal (a tenth take most of it, half at most four requests), and comes by the clock (three of
 ten), with the hours of the day (half), or in bursts (one of five).
 """
 
