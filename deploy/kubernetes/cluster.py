@@ -219,7 +219,7 @@ class KubernetesCluster:
         self._stand_ins = StandInPods(tools, self._view, self._shapes, self._stood_in)
         self._leftovers = Leftovers(tools, self._reconciler, self._view, self._spawn)
         self._training.wire(tools, self._spawn)
-        self._quotas.holders(self._pods, self._is_ours)
+        self._quotas.holders(self._pods, self._is_ours, self._devices.claimed)
         self._nodes.holders(self._pods, self._view, self._is_ours, self._training.held)
         numbers = LocalSettings()
         self._looking = Looking(clock, numbers, self._prober, self._reconciler.replicas, self._publisher.news)

@@ -18,6 +18,7 @@ from deploy.kubernetes.devices import (
     cards_of,
     devices_in,
     newest,
+    requested_by,
     taken_by,
 )  # fmt: skip
 from deploy.kubernetes.reflecting import Reflector
@@ -78,6 +79,10 @@ class DeviceStates:
         found = newest(one for devices in self._devices.values() for one in devices if one.node == node)
         taken = {place for places in self._taken.values() for place in places}
         return cards_of(found, taken)
+
+    def claimed(self) -> int:
+        """How many cards our own claims ask for."""
+        return sum(requested_by(claim) for claim in self._claims.objects.values() if self._is_ours(claim))
 
     def _slice_changed(self, key: str, found: Json | None) -> None:
         before = self._devices.pop(key, ())

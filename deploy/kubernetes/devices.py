@@ -99,6 +99,11 @@ def taken_by(claim: Json) -> set[Place]:
     }  # fmt: skip
 
 
+def requested_by(claim: Json) -> int:
+    """How many cards a claim of `claim_spec` asks for."""
+    return len(claim["spec"].get("devices", {}).get("requests", ()))
+
+
 def cards_of(devices: Iterable[Device], taken: set[Place]) -> tuple[Card, ...]:
     """What is there for replicas: cards that nobody else has claimed and whose driver does not keep pods away."""
     return tuple(

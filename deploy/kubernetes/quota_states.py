@@ -38,10 +38,11 @@ class QuotaStates:
         self._wake = asyncio.Event()
         self._pods: Iterable[PodView] = ()
         self._is_ours: Callable[[PodView], bool] = lambda _: False
+        self._claimed: Callable[[], int] = lambda: 0
 
-    def holders(self, pods: Iterable[PodView], is_ours: Callable[[PodView], bool]) -> None:
-        """Whose pods count in the allocator's own ledger."""
-        self._pods, self._is_ours = pods, is_ours
+    def holders(self, pods: Iterable[PodView], is_ours: Callable[[PodView], bool], claimed: Callable[[], int]) -> None:
+        """Whose pods, and how many claimed cards, count in the allocator's own ledger."""
+        self._pods, self._is_ours, self._claimed = pods, is_ours, claimed
 
     def said(self, state: LimitsObserved) -> None:
         """What the log says of the namespace."""
@@ -72,7 +73,7 @@ class QuotaStates:
     async def publish(self) -> None:
         """Tell what they leave, if it is not what was told last. Raises LogUnavailable."""
         ours = [pod for pod in self._pods if pod.namespace == self._namespace and self._is_ours(pod)]
-        limits = limits_of(self.quotas.objects.values(), self.ranges.objects.values(), ours)
+        limits = limits_of(self.quotas.objects.values(), self.ranges.objects.values(), ours, self._claimed())
         state = LimitsObserved(space=self._namespace, limits=limits)
         if state != self._told:
             await self._log.append([self._writer.envelope(state)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from deploy.kubernetes.devices import DRIVER
 from deploy.kubernetes.nodes import GPU, mig_profile
 from deploy.kubernetes.quantities import read_quantity
 from deploy.kubernetes.resources import Json
@@ -22,16 +23,22 @@ _SAME: Final[Mapping[str, tuple[LimitKind, str]]] = {
     "pods": (LimitKind.PODS, ""), "count/pods": (LimitKind.PODS, ""),
 }  # fmt: skip
 """What a resource counts, and as which resource pods ask for it."""
+_DEVICES: Final = f"{DRIVER}.deviceclass.resource.k8s.io/devices"
+"""Cards that ResourceClaims of the driver's class ask for (KEP-4381). Like a plugin's, such a bound counts all GPUs of
+ours, whichever way their nodes offer them: where a replica goes is not known before it is placed."""
 _OURS: Final = frozenset({"NotBestEffort", "NotTerminating"})
 """Scopes that pods of ours are in: they ask for cores or memory, and have no deadline."""
 UNNAMED: Final = ("limits.cpu", "requests.ephemeral-storage", "limits.ephemeral-storage")
 """Resources that pods of ours do not name: a quota of one refuses them, unless a LimitRange fills it in."""
 
 
-def limits_of(quotas: Iterable[Json], ranges: Iterable[Json], ours: Iterable[PodView]) -> tuple[Limit, ...]:
-    """All limits, by source and resource. `ours`: pods that relume counts itself, enrolled ones too."""
+def limits_of(
+    quotas: Iterable[Json], ranges: Iterable[Json], ours: Iterable[PodView], claimed: int = 0
+) -> tuple[Limit, ...]:
+    """All limits, by source and resource. `ours`: pods that relume counts itself, enrolled ones too; `claimed`: cards
+    that ResourceClaims of ours ask for."""
     pods = [pod for pod in ours if not pod.over]
-    found = [limit for quota in quotas for limit in _of_quota(quota, pods)]
+    found = [limit for quota in quotas for limit in _of_quota(quota, pods, claimed)]
     found += [limit for one in ranges for limit in _of_range(one)]
     return tuple(sorted(found, key=lambda one: (one.source, one.resource, one.least)))
 
@@ -47,7 +54,7 @@ def unnamed(quota: Json) -> list[str]:
     return [name for name in UNNAMED if name in quota.get("spec", {}).get("hard", {})]
 
 
-def _of_quota(quota: Json, ours: list[PodView]) -> list[Limit]:
+def _of_quota(quota: Json, ours: list[PodView], claimed: int) -> list[Limit]:
     if not applies(quota):
         return []
     name, status = quota["metadata"]["name"], quota.get("status", {})
@@ -59,6 +66,7 @@ def _of_quota(quota: Json, ours: list[PodView]) -> list[Limit]:
             continue
         what, asked, profile = kind
         mine = sum(1.0 if what is LimitKind.PODS else pod.requests.get(asked, 0.0) for pod in ours)
+        mine += claimed if resource == _DEVICES else 0.0
         others = max(0.0, read_quantity(used.get(resource, "0")) - mine)
         left = max(0.0, read_quantity(text) - others)
         found.append(Limit(source=f"ResourceQuota {name}", resource=resource, kind=what, most=left, profile=profile))
@@ -90,6 +98,8 @@ def _kind(resource: str) -> tuple[LimitKind, str, str] | None:
     """What a resource counts, as which resource pods ask for it, and of which MIG profile; None: nothing of ours."""
     if resource in _SAME:
         return (*_SAME[resource], "")
+    if resource == _DEVICES:
+        return LimitKind.GPUS, _DEVICES, ""
     asked = resource.removeprefix("requests.").removeprefix("limits.")
     if asked == GPU:
         return LimitKind.GPUS, GPU, ""

@@ -25,6 +25,8 @@ def pod(phase: str = "Running", **requests: float) -> PodView:
     return PodView(name="p", namespace="ns", uid="u", phase=phase, requests=named)
 
 
+CLAIMED = 3
+"""Cards that claims of ours ask for."""
 TABLE: dict[str, tuple[dict[str, Any], list[PodView], list[tuple[str, LimitKind, float]]]] = {
     "nobody has counted": (
         quota({"requests.nvidia.com/gpu": "4"}), [], [("requests.nvidia.com/gpu", LimitKind.GPUS, 4)],
@@ -44,6 +46,12 @@ TABLE: dict[str, tuple[dict[str, Any], list[PodView], list[tuple[str, LimitKind,
     ),
     "a mig profile": (quota({"requests.nvidia.com/mig-1g.10gb": "2"}), [],
                       [("requests.nvidia.com/mig-1g.10gb", LimitKind.MIG, 2)]),
+    "cards that are claimed": (
+        quota({"gpu.nvidia.com.deviceclass.resource.k8s.io/devices": "5",
+               "other.deviceclass.resource.k8s.io/devices": "1"},
+              {"gpu.nvidia.com.deviceclass.resource.k8s.io/devices": "4"}),
+        [], [("gpu.nvidia.com.deviceclass.resource.k8s.io/devices", LimitKind.GPUS, 4)],
+    ),
     "nothing of ours": (quota({"services": "2", "count/jobs.batch": "1", "limits.cpu": "3"}), [], []),
     "of a priority class": (
         quota({"pods": "1"}, scopeSelector={"matchExpressions": [{"scopeName": "PriorityClass"}]}), [], [],
@@ -57,7 +65,7 @@ TABLE: dict[str, tuple[dict[str, Any], list[PodView], list[tuple[str, LimitKind,
 def test_what_a_quota_leaves(case: str) -> None:
     """The hard bound less what others use; ours are counted elsewhere."""
     one, ours, wanted = TABLE[case]
-    found = limits_of([one], [], ours)
+    found = limits_of([one], [], ours, CLAIMED)
     assert [(each.resource, each.kind, each.most) for each in found] == wanted
     assert all(each.source == "ResourceQuota q" and not each.each for each in found)
 
