@@ -101,19 +101,19 @@ async def test_it_is_told_suspended_and_goes_on(
 async def kueue_queue(here: World, gpus: int) -> None:
     """A queue of the namespace that admits so many GPUs; with none it admits nothing."""
     version = "kueue.x-k8s.io/v1beta2"
-    flavor = {"apiVersion": version, "kind": "ResourceFlavor", "metadata": {"name": "tests"}}
+    flavor: Json = {"apiVersion": version, "kind": "ResourceFlavor", "metadata": {"name": "tests"}}
     quota = [{"name": name, "nominalQuota": count} for name, count in
              (("cpu", "8"), ("memory", "8Gi"), ("nvidia.com/gpu", str(gpus)))]  # fmt: skip
     groups = [{"coveredResources": [one["name"] for one in quota],
                "flavors": [{"name": "tests", "resources": quota}]}]  # fmt: skip
-    cluster = {"apiVersion": version, "kind": "ClusterQueue", "metadata": {"name": "tests"},
+    cluster: Json = {"apiVersion": version, "kind": "ClusterQueue", "metadata": {"name": "tests"},
                "spec": {"namespaceSelector": {}, "resourceGroups": groups}}  # fmt: skip
-    local = {"apiVersion": version, "kind": "LocalQueue", "metadata": {"name": "default"},
+    local: Json = {"apiVersion": version, "kind": "LocalQueue", "metadata": {"name": "default"},
              "spec": {"clusterQueue": "tests"}}  # fmt: skip
     for plural, body, space in (("resourceflavors", flavor, ""), ("clusterqueues", cluster, ""),
                                 ("localqueues", local, here.namespace)):  # fmt: skip
         where = f"/namespaces/{space}" if space else ""
-        name = body["metadata"]["name"]  # type: ignore[index]
+        name = body["metadata"]["name"]
         await here.api.apply(f"/apis/{version}{where}/{plural}/{name}", body, {"fieldManager": "tests"})
 
 
