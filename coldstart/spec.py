@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
-from coldstart.core.cache.content import check_digest
+from coldstart.core.cache.content import check_address, check_digest
 from coldstart.core.cache.wanted import Access, DeclaredWeights, Wanted
 from coldstart.core.policy import ColdStartPolicy, HoldPolicy, SleepPolicy
 from events.spec import Duration, Quantity, Spec
@@ -75,7 +75,7 @@ Patterns = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=1024)],
 class FetchedSpec(Spec):
     """Weights at an address, and how they are come by."""
 
-    uri: Annotated[str, Field(min_length=1)]
+    uri: Annotated[str, Field(min_length=1), AfterValidator(check_address)]
     """What the engine loads: a local path or `file://` URI, used where it lies, or a remote address (`https://`, `s3://`,
     `gs://`, `az://`, `hf://ORG/NAME@REVISION`, `oci://REGISTRY/NAME:TAG`), which the node's weight cache fetches and
     verifies first. A folder, a prefix, a repository or an artifact is fetched with all its files."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from coldstart.adapters.http_channel import HttpChannel, host_of, retry_after
-from coldstart.adapters.references import secret
+from coldstart.adapters.references import header_value
 from coldstart.core.cache.content import Described, Listing
 from coldstart.core.cache.errors import (
     ExtraMissing,
@@ -57,7 +57,7 @@ class HfSource:
         self._path = unquote(found["path"] or "").rstrip("/")
         self._offline = bool(constants.HF_HUB_OFFLINE)
         self._endpoint = (access.endpoint or constants.ENDPOINT).rstrip("/")
-        self._token = get_token() if access.credentials is None else secret(access.credentials)
+        self._token = get_token() if access.credentials is None else header_value(access.credentials)
         self.headers: Mapping[str, str] = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
         self.policy = policy
         self.clock = clock

@@ -9,6 +9,7 @@ import base64
 import binascii
 import contextlib
 import functools
+import http
 import http.client
 import re
 import socket
@@ -42,6 +43,7 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _GONE = frozenset({400, 401, 403, 404, 410})
 """What a signed address answers when its time is over."""
 _RANGE = re.compile(r"^bytes (\d+)-(\d+)/(\d+)$")
+_SENT = re.compile(r"[!-~]+")
 
 
 class Web(Protocol):
@@ -146,7 +148,7 @@ class HttpChannel:
                     raise Interrupted(f"fewer than {self._source.policy.floor} bytes in {self._source.policy.stall} s")
         except (OSError, http.client.HTTPException, ValueError, AttributeError) as error:
             # ValueError, AttributeError: closed by another thread in the middle of a read.
-            raise Interrupted(f"{type(error).__name__}: {error}") from error
+            raise Interrupted(why(error)) from error
 
     def asked(self, address: str, headers: Mapping[str, str]) -> _Answer:
         """The answer after redirects, with a status of 200, 206, 412 or 416; others are raised.
@@ -156,24 +158,38 @@ class HttpChannel:
         url = self._source.onward.get(address, address)
         for _ in range(REDIRECTS_MOST + 1):
             response = self._once(url, headers)
-            if response.status in _REDIRECTS:
-                url = self._onward(url, response)
-                continue
-            if response.status in _GONE and self._source.onward.pop(address, None) is not None:
-                self._drop()
-                url = address
-                continue
-            self._judge(response)
-            if url != address:
-                self._source.onward[address] = url
-            return _Answer(self, response)
+            try:
+                further = self._further(address, url, response)
+            except Exception:
+                response.close()
+                raise
+            if further is None:
+                return _Answer(self, response)
+            response.close()
+            url = further
         raise SourceBroken(self._source.shown(), f"it redirects more than {REDIRECTS_MOST} times")
+
+    def _further(self, address: str, url: str, response: http.client.HTTPResponse) -> str | None:
+        """Where to ask next; None: this is the answer."""
+        if response.status in _REDIRECTS:
+            return self._onward(url, response)
+        if response.status in _GONE and self._source.onward.pop(address, None) is not None:
+            self._drop()
+            return address
+        self._judge(response)
+        if url != address:
+            self._source.onward[address] = url
+        return None
 
     def _onward(self, url: str, response: http.client.HTTPResponse) -> str:
         location = response.headers.get("Location", "")
-        onward = urljoin(url, location)
         self._drop()
-        if not location or urlsplit(onward).scheme not in ("http", "https"):
+        try:
+            onward = urljoin(url, location)
+            leads = bool(location) and urlsplit(onward).scheme in ("http", "https") and is_sendable(onward)
+        except ValueError:  # it cannot be read
+            onward, leads = "", False
+        if not leads:
             raise SourceBroken(self._source.shown(), "it redirects to nowhere")
         if urlsplit(url).scheme == "https" and urlsplit(onward).scheme == "http":
             raise SourceBroken(self._source.shown(), "it redirects from https to http")
@@ -195,7 +211,7 @@ class HttpChannel:
             return connection.getresponse()
         except (OSError, http.client.HTTPException, ValueError, AttributeError) as error:
             self._drop()
-            raise Interrupted(f"{type(error).__name__}: {error}") from error
+            raise Interrupted(why(error)) from error
 
     def _connected(self, parts: SplitResult) -> http.client.HTTPConnection:
         host = host_of(parts)
@@ -219,7 +235,7 @@ class HttpChannel:
         return made
 
     def _judge(self, response: http.client.HTTPResponse) -> None:
-        status, reason = response.status, f"{response.status} {response.reason}"
+        status, reason = response.status, phrase(response.status)
         if status in (200, 206, 412, 416):
             if response.headers.get("Content-Encoding", "identity") != "identity":
                 self._drop()
@@ -264,6 +280,30 @@ class _Answer:
 def _tls() -> ssl.SSLContext:
     """One for all connections: making it reads all authorities."""
     return ssl.create_default_context()
+
+
+def why(error: Exception) -> str:
+    """What went wrong, in the system's words. What others say may be what they were sent: a library quotes the header
+    or the address that it cannot send, a server can answer with the token that it got."""
+    told = error.strerror if isinstance(error, OSError) else None
+    return f"{type(error).__name__}: {told}" if told else type(error).__name__
+
+
+def phrase(status: int) -> str:
+    """A status in the words of its standard, not in the server's."""
+    try:
+        return f"{status} {http.HTTPStatus(status).phrase}"
+    except ValueError:
+        return str(status)
+
+
+def is_sendable(url: str) -> bool:
+    """Whether a request can name it: no spaces or control characters, ASCII, a host, a port that is one."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0 and _SENT.fullmatch(url) is not None
+    except ValueError:
+        return False
 
 
 def host_of(parts: SplitResult) -> str:

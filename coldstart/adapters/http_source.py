@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from coldstart.adapters.companions import companions
-from coldstart.adapters.http_channel import HttpChannel, host_of, size_of, version_of, vouched
+from coldstart.adapters.http_channel import HttpChannel, host_of, is_sendable, size_of, version_of, vouched
 from coldstart.core.cache.content import Described, Listing, alone
 from coldstart.core.cache.content import version_of as version_of_set
 from coldstart.core.cache.errors import SourceBroken, UnsupportedSource
@@ -27,9 +27,10 @@ class HttpSource:
         self, url: str, headers: Mapping[str, str], policy: FetchPolicy, clock: Clock,
         tls: ssl.SSLContext | None = None,
     ) -> None:  # fmt: skip
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UnsupportedSource(f"{shown(url)} is not an http or https address with a host")
+        if urlsplit(url).scheme not in ("http", "https") or not is_sendable(url):
+            raise UnsupportedSource(
+                "http(s):// needs a host, a port that is one, and all else than ASCII written as %XX"
+            )
         self.address = url
         self.headers: Mapping[str, str] = dict(headers)
         self.policy = policy

@@ -7,6 +7,7 @@ token is had, for a user and a password or for nobody; or with ``Basic``, and th
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import re
 import threading
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from urllib.parse import urlencode, urlsplit
 
+from coldstart.adapters.http_channel import is_sendable, phrase
 from coldstart.core.cache.errors import CredentialsMissing, Interrupted, SourceBroken, SourceRefused
 from coldstart.core.cache.policy import FetchPolicy
 from events.clock import Clock
@@ -25,6 +27,7 @@ TOKEN_SECONDS: Final = 60.0
 _EARLY: Final = 0.8
 """Of its life, after which the next one is asked for. Chosen: a request under way still arrives in time."""
 _ANSWER_BYTES_MOST: Final = 1 << 20
+_TOKEN: Final = re.compile(r"[!-~]+")
 _PARAMETER: Final = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -71,6 +74,8 @@ class Login:
 
     def _renew(self, told: dict[str, str]) -> None:
         realm = told.get("realm", "")
+        if not is_sendable(realm) or urlsplit(realm).scheme not in ("http", "https"):
+            raise SourceBroken(self._base, "where it gives tokens is no http or https address")
         if urlsplit(realm).scheme != "https" and urlsplit(self._base).scheme != "http":
             raise SourceBroken(self._base, "it wants its token asked for without https")
         asked = {"service": told.get("service", ""), "scope": f"repository:{self._repository}:pull"}
@@ -78,14 +83,21 @@ class Login:
         status, _, body = self._get(f"{realm}?{urlencode(asked)}", mine)
         if status != 200:
             raise SourceRefused(self._base, f"it gives no token for {self._repository} ({status})")
-        try:
-            answer = json.loads(body)
-            token = answer.get("token") or answer["access_token"]
-            life = float(answer.get("expires_in") or TOKEN_SECONDS)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise SourceBroken(self._base, "its token cannot be read") from None
+        token, life = self._read(body)
         self._headers = {"Authorization": f"Bearer {token}"}
         self._until = self._clock.now() + _EARLY * life
+
+    def _read(self, body: bytes) -> tuple[str, float]:
+        """Token and life in seconds, as the server has them."""
+        try:
+            answer = json.loads(body)
+            token = str(answer.get("token") or answer["access_token"])
+            life = float(answer.get("expires_in") or TOKEN_SECONDS)
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+            token, life = "", 0.0
+        if _TOKEN.fullmatch(token) is None or not life > 0:
+            raise SourceBroken(self._base, "its token cannot be read")
+        return token, life
 
     def _get(self, url: str, headers: Mapping[str, str]) -> tuple[int, dict[str, str], bytes]:
         opener = urllib.request.build_opener(_Stay)
@@ -96,9 +108,9 @@ class Login:
         except urllib.error.HTTPError as error:
             with error:
                 if error.code in (408, 429) or error.code >= 500:
-                    raise Interrupted(f"{error.code} {error.reason}") from None
+                    raise Interrupted(phrase(error.code)) from None
                 return error.code, _lowered(error.headers.items()), b""
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             raise Interrupted(f"the connection failed ({type(error).__name__})") from None
 
 

@@ -9,6 +9,7 @@ the ranges, the digests and a second copy.
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
 import re
 import ssl
@@ -111,7 +112,7 @@ class OciSource:
         try:
             with channel.asked(url, {"Accept": _MANIFEST}) as answer:
                 return answer.read(MANIFEST_BYTES_MOST)
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error:
             raise SourceBroken(self.shown(), f"its manifest cannot be read ({type(error).__name__})") from error
         finally:
             channel.close()
@@ -119,7 +120,7 @@ class OciSource:
     def _layers(self, body: bytes) -> list[dict[str, object]]:
         try:
             read = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise SourceBroken(self.shown(), "its manifest is no JSON") from None
         layers = read.get("layers") if isinstance(read, dict) else None
         if isinstance(read, dict) and "manifests" in read:

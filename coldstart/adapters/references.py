@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from coldstart.core.cache.errors import CredentialsMissing
 
 SECRET_BYTES_MOST = 64 << 10
 """A choice: a service account's key file has 2 to 3 KiB."""
+
+_HEADER = re.compile(r"[\t -~]*")
 
 
 def secret(reference: str) -> str:
@@ -38,5 +41,13 @@ def _file(reference: str, path: Path) -> str:
 
 
 def headers_of(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Header values by their references."""
-    return {name: secret(reference) for name, reference in pairs}
+    """Header values by their references. Raises as `secret`, and where it holds what no header may have."""
+    return {name: header_value(reference) for name, reference in pairs}
+
+
+def header_value(reference: str) -> str:
+    """The same of a secret that is sent as a header's value: visible characters, spaces and tabs (RFC 9110, 5.5)."""
+    value = secret(reference)
+    if _HEADER.fullmatch(value) is None:
+        raise CredentialsMissing(reference, "it holds characters that no header may have (a line feed, or not ASCII)")
+    return value

@@ -9,7 +9,7 @@ from coldstart.adapters.file_source import FileSource
 from coldstart.adapters.hf_source import HfSource
 from coldstart.adapters.http_source import HttpSource
 from coldstart.adapters.oci_source import OciSource
-from coldstart.adapters.references import headers_of, secret
+from coldstart.adapters.references import header_value, headers_of
 from coldstart.adapters.store_source import StoreSource
 from coldstart.adapters.stores import SCHEMES
 from coldstart.core.cache.errors import UnsupportedSource
@@ -55,5 +55,5 @@ def _scheme(address: str) -> str:
 
 def _headers(access: Access) -> dict[str, str]:
     """Credentials of an HTTP source are the value of its Authorization header."""
-    own = {} if access.credentials is None else {"Authorization": secret(access.credentials)}
+    own = {} if access.credentials is None else {"Authorization": header_value(access.credentials)}
     return {**own, **headers_of(access.headers)}

@@ -64,6 +64,13 @@ ROWS: dict[str, Row] = {
         "must be at least 1",
         "write 1 or more",
     ),
+    "weights-user": (
+        "spec.weights.uri",
+        "https://me:word@host/m.gguf",
+        "spec.weights.uri",
+        "an address holds no user and no password",
+        "write credentials: env:NAME or file:/path",
+    ),
     "weights": ("spec.weights.uri", "", "spec.weights.uri", "must have at least 1 characters", "write it out"),
     "no-such-field": ("spec.replicas", 3, "spec.replicas", "there is no field replicas here", None),
     "near": (
@@ -197,6 +204,7 @@ BEYOND_SCHEMA = frozenset(
         "no-time",
         "no-heartbeat",
         "slo",
+        "weights-user",
         "alias-own",
         "alias-twice",
         "two-kinds-of-gpu",

@@ -20,6 +20,15 @@ def check_digest(text: str) -> str:
     return lowered
 
 
+def check_address(text: str) -> str:
+    """An address without a user and a password, since it stands in declarations and thus in the log; ValueError says
+    what to write."""
+    _, found, rest = text.partition("://")
+    if found and "@" in re.split(r"[/?#]", rest, maxsplit=1)[0]:
+        raise ValueError("an address holds no user and no password; write credentials: env:NAME or file:/path")
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """A chunk of a file: `index` in the plan, first byte, length in bytes (above zero), which `file` of the plan."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from coldstart.adapters.oci_login import Login
 from coldstart.adapters.sources import source_for
 from coldstart.cache.wanting import Got, Progress
 from coldstart.cache.weights import WeightCache
@@ -22,7 +23,7 @@ from coldstart.core.cache.errors import (
 from coldstart.core.cache.policy import RoomPolicy
 from coldstart.core.cache.wanted import Access, Wanted
 from coldstart.ports import Source
-from events.clock import SystemClock
+from events.clock import SimulatedClock, SystemClock
 from tests.coldstart.adapters.conftest import made
 from tests.support import oci_registry
 from tests.support.fake_registry import Registry, layer, serving, sha256
@@ -115,12 +116,16 @@ def test_anybody_gets_a_token(start: Start, tmp_path: Path) -> None:
     assert token == "service=here&scope=repository:org/model:pull"
 
 
-def test_a_token_is_renewed(start: Start, tmp_path: Path) -> None:
-    """One that has ended by the time the next file is asked for."""
-    registry = start(Registry(auth="bearer", life=1e-3))
-    registry.push(FILES)
-    fetch(wanted(registry), tmp_path)
-    assert len([1 for host, _ in registry.asked if host == "token"]) > 2
+def test_a_token_is_renewed(start: Start) -> None:
+    """Before it ends, and not earlier."""
+    registry, clock = start(Registry(auth="bearer", life=300.0)), SimulatedClock(1000.0)
+    login = Login(registry.endpoint, "org/model", None, QUICK, clock)
+    first = dict(login.headers())
+    clock.set(1239.0)
+    assert login.headers() == first
+    clock.set(1241.0)
+    assert login.headers() != first
+    assert len([1 for host, _ in registry.asked if host == "token"]) == 2
 
 
 def test_credentials_have_a_form(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,6 +153,17 @@ def test_what_is_not_read(start: Start, manifest: dict[str, object], error: type
     registry = start(Registry())
     registry.put(manifest)
     with pytest.raises(error, match=words):
+        source(wanted(registry)).describe()
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"null", b"[" * 100_000, b'{"layers":[1]}', b'{"layers":[{"size":1e999}]}', b"\xff"]
+)
+def test_a_manifest_that_is_none(start: Start, body: bytes) -> None:
+    """Whatever it is, the error has a type."""
+    registry = start(Registry())
+    registry.manifests["v1"] = body
+    with pytest.raises((SourceBroken, SourceRefused)):
         source(wanted(registry)).describe()
 
 

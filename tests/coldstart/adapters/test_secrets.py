@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import re
+import socketserver
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,6 +75,72 @@ def test_headers_do_not_follow_a_redirect(tmp_path: Path, elsewhere: Origin, mon
         path.read_bytes() for path in (tmp_path / "w").rglob("*") if path.is_file() and path.suffix == ".json"
     )
     assert HUSH.encode() not in kept
+
+
+@contextmanager
+def raw(answer: Callable[[bytes], bytes]) -> Iterator[str]:
+    """A server that says what it likes of each request's head."""
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            head = b"".join(iter(self.rfile.readline, b"\r\n"))
+            self.wfile.write(answer(head))
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/m.bin"
+        server.shutdown()
+
+
+def found(words: re.Pattern[bytes], head: bytes) -> bytes:
+    """What of a request's head an answer repeats."""
+    match = words.search(head)
+    return match[0] if match else b"nothing"
+
+
+@pytest.mark.parametrize("form", [
+    b"HTTP/1.1 403 no %s\r\n\r\n", b"HTTP/1.1 500 %s\r\n\r\n", b"HTTP/1.1 499 %s\r\n\r\n", b"%s\r\n\r\n",
+    b"HTTP/1.1 302 to\r\nLocation: http://127.0.0.1:%s/x\r\n\r\n", b"HTTP/1.1 302 to\r\nLocation: /a %s\r\n\r\n",
+    b"HTTP/1.1 401 who\r\nWWW-Authenticate: Bearer realm=\"http://127.0.0.1:1/%s\"\r\n\r\n",
+    b"HTTP/1.1 401 who\r\nWWW-Authenticate: Bearer realm=\"file:///etc/%s\"\r\n\r\n",
+    b"HTTP/1.1 401 who\r\nWWW-Authenticate: Bearer realm=\"%s\"\r\n\r\n",
+    b"HTTP/1.1 200 ok\r\nContent-Length: 2\r\nContent-Encoding: %s\r\n\r\n{}",
+])  # fmt: skip
+@pytest.mark.parametrize("scheme", ["http", "oci"])
+def test_what_a_server_repeats_is_told_to_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: bytes, scheme: str
+) -> None:
+    """Its words may be what it was sent: the error is typed, and has the status and the system's words only."""
+    monkeypatch.setenv("A_SECRET", f"me:{HUSH}")
+    echoed = re.compile(HUSH.encode() + rb"|(?<=Basic )\S+")
+    with raw(lambda head: form % found(echoed, head)) as url:
+        access = Access("env:A_SECRET", endpoint=url.removesuffix("/m.bin"))
+        wanted = Wanted(url if scheme == "http" else "oci://127.0.0.1/org/m:1", access=access)
+        policy = replace(QUICK, retries=1)
+        weights = WeightCache(tmp_path / "w", policy, RoomPolicy(), SystemClock())
+        with pytest.raises(CacheError) as told:
+            weights.fetch(wanted, source_for(wanted, policy, SystemClock()), Progress())
+    basic = base64.b64encode(f"me:{HUSH}".encode()).decode()
+    assert HUSH not in str(told.value)
+    assert basic not in str(told.value)
+
+
+@pytest.mark.parametrize("value", [f"Bearer {HUSH}\r\nX: y", f"Bearer {HUSH} ☃"])
+@pytest.mark.parametrize("scheme", ["http", "hf"])
+def test_what_no_header_may_have(monkeypatch: pytest.MonkeyPatch, value: str, scheme: str) -> None:
+    """Is told before anything is sent, by its reference."""
+    monkeypatch.setenv("A_SECRET", value)
+    with pytest.raises(CredentialsMissing, match="env:A_SECRET") as told:
+        source_for(Wanted(f"{scheme}://host/m", access=Access("env:A_SECRET")), QUICK, SystemClock())
+    assert HUSH not in str(told.value)
+
+
+@pytest.mark.parametrize("rest", [f"h/m?signed={HUSH} b", f"h:{HUSH}/m", f"h:0/{HUSH}", f"/{HUSH}", f"[{HUSH}/m"])
+def test_addresses_of_servers_that_are_none(rest: str) -> None:
+    """A space, no port, no host: nothing of the address is repeated."""
+    with pytest.raises(UnsupportedSource) as told:
+        source_for(Wanted(f"http://{rest}"), QUICK, SystemClock())
+    assert HUSH not in str(told.value)
 
 
 @pytest.mark.needs("versitygw")
