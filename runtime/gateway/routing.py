@@ -94,9 +94,15 @@ def find_target(head: RequestHead) -> Target:
 def _by_header(head: RequestHead, named: bytes) -> Target:
     if head.method not in _RELAYED_METHODS:
         raise _method_not_allowed(b"GET, HEAD, POST, PUT, PATCH, DELETE")
-    if unquote_to_bytes(head.path).rstrip(b"/") in _ORDERS:
+    if _tidied(head.path) in _ORDERS:
         raise _no_such_path(head.path)
     return Target(By.HEADER, _name(named))
+
+
+def _tidied(path: bytes) -> bytes:
+    """As the most lenient engine reads it. A line feed at the end is none to Python's ``$``, and so to Starlette's
+    routes; others take several slashes for one, or capitals for small letters."""
+    return re.sub(rb"/+", b"/", re.sub(rb"[\0- \x7f]", b"", unquote_to_bytes(path))).rstrip(b"/").lower()
 
 
 def _by_body(head: RequestHead) -> Target:

@@ -61,7 +61,10 @@ async def test_every_openai_style_request_is_routed(gateways: Gateways, request_
         assert not head.startswith(b"POST http")
 
 
-@pytest.mark.parametrize("path", [b"/sleep?level=2", b"/collective_rpc", b"/%73leep", b"/wake_up/", b"/server_info"])
+@pytest.mark.parametrize("path", [
+    b"/sleep?level=2", b"/collective_rpc", b"/%73leep", b"/wake_up/", b"/server_info", b"//sleep", b"/%2fsleep",
+    b"/sleep%0A", b"/sleep%0a/", b"/SLEEP", b"/fault_tolerance//apply", b"http://echo/sleep", b"http://echo//sleep",
+])  # fmt: skip
 async def test_orders_do_not_reach_the_engine(gateways: Gateways, path: bytes) -> None:
     """Whoever may ask a model may not tell its engine what to do, however the path is written."""
     async with RawEngine(always(answer())) as engine:
