@@ -2,13 +2,15 @@
 
 A model (or training job) that changed is marked; one task takes all marked ones, makes their states *then*, and appends
 them together. So many changes become one record, a slow log delays nobody's processes, and when the log cannot be
-written the marks stay and the newest state is written when it can be again.
+written the marks stay and the newest state is written when it can be again. A few appends are under way at a time: a
+state need not wait for the acknowledgement of the one before, since appends of one process keep their order.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final, Generic, TypeVar
 
@@ -23,12 +25,16 @@ logger = logging.getLogger(__name__)
 
 BATCH: Final = 500
 """States appended together."""
+FLIGHTS: Final = 4
+"""Appends under way at a time; after one that failed, one. Chosen: a start has some four phases, and on a slow log they
+follow one another faster than they are acknowledged."""
 FIRST_RETRY: Final = Seconds(0.2)
 LONGEST_RETRY: Final = Seconds(5.0)
 
 
 N = TypeVar("N", bound=str)
 """What has a state: a model's name, or a training job's."""
+_Waiting = dict[N, list[asyncio.Future[None]]]
 
 
 class Publisher(Generic[N]):
@@ -43,9 +49,17 @@ class Publisher(Generic[N]):
         self._clock = clock
         self._make = make
         self._marked: dict[N, None] = {}
-        self._waiting: dict[N, list[asyncio.Future[None]]] = {}
+        self._waiting: _Waiting[N] = {}
         self._told: dict[N, object] = {}
+        """The states that were handed to the log last, unless that failed."""
         self._again: set[N] = set()
+        self._singly: set[N] = set()
+        """Taken with one that cannot be encoded: each is told by itself."""
+        self._flying = 0
+        self._aloft: Counter[N] = Counter()
+        """Of whom a state is being appended."""
+        self._landed = asyncio.Event()
+        self._delay = FIRST_RETRY
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -77,61 +91,92 @@ class Publisher(Generic[N]):
 
     async def run(self) -> None:
         """Publish until cancelled. Raises LogClosed when the log is closed under it."""
-        delay = FIRST_RETRY
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            taken = list(self._marked)[:BATCH]
-            for name in taken:
-                del self._marked[name]
-            waiting = {name: self._waiting.pop(name) for name in taken if name in self._waiting}
-            try:
-                await self._append(taken)
-                delay = FIRST_RETRY
-            except LogUnavailable as error:
-                self.failed_appends += 1
-                logger.warning("the state of %d models or jobs waits for the log: %s", len(taken), error)
-                self._marked = dict.fromkeys(taken) | self._marked
-                for name in taken:
-                    self._told.pop(name, None)  # it may have been written all the same: tell it whatever it is then
-                for name, futures in waiting.items():
-                    self._waiting[name] = futures + self._waiting.get(name, [])
-                await self._clock.sleep_until(Instant(self._clock.now() + delay))
-                delay = Seconds(min(LONGEST_RETRY, delay * 2))
-            else:
-                _settle(waiting.values())
-            if self._marked:
-                self._wake.set()
-            else:
-                self._idle.set()
+        try:
+            async with asyncio.TaskGroup() as flights:
+                while True:
+                    await self._wake.wait()
+                    self._wake.clear()
+                    await self._room()
+                    if taken := self._take():
+                        waiting = {name: self._waiting.pop(name) for name in taken if name in self._waiting}
+                        envelopes = self._made(taken, waiting)
+                        self._flying += 1
+                        self._aloft.update(taken)
+                        flights.create_task(self._fly(taken, envelopes, waiting))  # they begin in this order
+                    if self._marked:
+                        self._wake.set()
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from None
 
-    async def _append(self, names: list[N]) -> None:
-        envelopes, states = [], {}
+    async def _room(self) -> None:
+        """Return when one more append may be under way."""
+        while self._flying >= (FLIGHTS if self._delay == FIRST_RETRY else 1):
+            self._landed.clear()
+            await self._landed.wait()
+
+    def _take(self) -> list[N]:
+        alone = next((name for name in self._marked if name in self._singly), None) if self._singly else None
+        taken = list(self._marked)[:BATCH] if alone is None else [alone]
+        self._singly.difference_update(taken)
+        for name in taken:
+            del self._marked[name]
+        return taken
+
+    def _made(self, names: list[N], waiting: _Waiting[N]) -> list[AnyEnvelope]:
+        """Their states, as far as they are not told; or may not be yet, and somebody waits for that."""
+        envelopes = []
         for name in names:
-            made, again = self._make(name), name in self._again
+            made, again = self._make(name), name in self._again or (name in waiting and name in self._aloft)
             self._again.discard(name)
             if made is None:
                 self._told.pop(name, None)
                 continue
             state, cause = made
             if again or self._told.get(name) != state:
-                states[name] = state
+                self._told[name] = state
                 envelopes.append(self._writer.envelope(state, cause=cause, epoch=self._writer.epoch))
-        if envelopes:
-            await self._write(envelopes)
-            self._told |= states
+        return envelopes
 
-    async def _write(self, envelopes: list[AnyEnvelope]) -> None:
-        """Append all. One that cannot be encoded keeps only itself from being told, and relume from nothing."""
+    async def _fly(self, taken: list[N], envelopes: list[AnyEnvelope], waiting: _Waiting[N]) -> None:
+        """Append the states of `taken`; what failed is marked again, and its next try comes after a pause."""
         try:
-            await self._log.append(envelopes)
-        except Unencodable as error:
-            if len(envelopes) == 1:
+            if envelopes:
+                await self._log.append(envelopes)
+        except Unencodable as error:  # it keeps only itself from being told, and relume from nothing
+            if len(envelopes) > 1:
+                self._singly.update(taken)
+                self._mark_again(taken, waiting)
+            else:
                 self.failed_appends += 1
                 logger.error("the state of %s cannot be written: %s", envelopes[0].key, error)  # noqa: TRY400 - its words say it all
-                return
-            for envelope in envelopes:
-                await self._write([envelope])
+                _settle(waiting.values())
+        except LogUnavailable as error:
+            self.failed_appends += 1
+            logger.warning("the state of %d models or jobs waits for the log: %s", len(taken), error)
+            self._mark_again(taken, waiting)
+            delay, self._delay = self._delay, Seconds(min(LONGEST_RETRY, self._delay * 2))
+            await self._clock.sleep_until(Instant(self._clock.now() + delay))
+        else:
+            self._delay = FIRST_RETRY if envelopes else self._delay
+            _settle(waiting.values())
+        self._land(taken)
+
+    def _mark_again(self, taken: list[N], waiting: _Waiting[N]) -> None:
+        for name in taken:
+            self._told.pop(name, None)  # it may have been written all the same: tell it whatever it is then
+        self._marked = dict.fromkeys(taken) | self._marked
+        for name, futures in waiting.items():
+            self._waiting[name] = futures + self._waiting.get(name, [])
+
+    def _land(self, taken: list[N]) -> None:
+        self._flying -= 1
+        self._aloft.subtract(taken)
+        self._aloft = +self._aloft
+        self._landed.set()
+        if self._marked:
+            self._wake.set()
+        elif not self._flying:
+            self._idle.set()
 
     async def wait_idle(self) -> None:
         """Return when everything that was marked is written."""

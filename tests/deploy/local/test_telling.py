@@ -44,7 +44,7 @@ class Told:
 
     def __init__(self) -> None:
         self.clock = SimulatedClock()
-        self.log = Faulty(self.clock)
+        self.log: Faulty = Faulty(self.clock)
         self.numbers = {A: 0, B: 0}
         self.writer = EventWriter("relume/test", self.clock)
         self.publisher = Publisher(self.log, self.writer, self.clock, self.make)
@@ -106,6 +106,77 @@ async def test_log_is_away_for_a_while() -> None:
     told.log.down = False
     await told.clock.advance(5.0)
     assert sorted(await told.seen()) == [("a", 2), ("b", 3)]
+    running.cancel()
+
+
+class Slow(Faulty):
+    """A log that has what it is given at once, and says so, or that it failed, when it is told to."""
+
+    def __init__(self, clock: SimulatedClock) -> None:
+        super().__init__(clock)
+        self.flights: list[asyncio.Future[None]] = []
+
+    async def append(self, events: Sequence[AnyEnvelope]) -> tuple[Position, ...]:
+        self.flights.append(asyncio.get_running_loop().create_future())
+        written, flight = await super().append(events), self.flights[-1]
+        await flight
+        return written
+
+
+async def slowly() -> tuple[Told, Slow, asyncio.Task[None]]:
+    """A publisher on a slow log, which has been told of three changes one after the other."""
+    told = Told()
+    told.log = slow = Slow(told.clock)
+    told.publisher = Publisher(slow, told.writer, told.clock, told.make)
+    running = asyncio.create_task(told.publisher.run())
+    for number in (1, 2, 3):
+        told.change(A, number)
+        await settle()
+    return told, slow, running
+
+
+async def test_a_state_does_not_wait_for_the_acknowledgement_of_the_one_before() -> None:
+    """A few are under way at a time, in order; what changes beyond that becomes one record."""
+    told, slow, running = await slowly()
+    for number in (4, 5, 6):
+        told.change(A, number)
+        await settle()
+    assert await told.seen() == [("a", 1), ("a", 2), ("a", 3), ("a", 4)]
+    for flight in list(slow.flights):
+        flight.set_result(None)
+        await settle()
+    assert (await told.seen())[4:] == [("a", 6)]
+    slow.flights[-1].set_result(None)
+    await told.publisher.wait_idle()
+    running.cancel()
+
+
+async def test_who_waits_for_a_record_is_not_told_before_it_is_acknowledged() -> None:
+    """Though its state has been handed over already, by an append that may still fail."""
+    told, slow, running = await slowly()
+    waits = asyncio.create_task(told.publisher.record(A))
+    await settle()
+    for flight in slow.flights[:3]:
+        flight.set_exception(LogUnavailable("gone"))
+    await settle()
+    assert not waits.done()
+    slow.flights[3].set_result(None)
+    await asyncio.wait_for(waits, 10)
+    running.cancel()
+
+
+async def test_an_append_that_fails_is_made_up_for_with_the_newest_state() -> None:
+    """Also when a later one was acknowledged; then one at a time, until the log takes one."""
+    told, slow, running = await slowly()
+    slow.flights[0].set_exception(LogUnavailable("gone"))
+    for flight in slow.flights[1:]:
+        flight.set_result(None)
+    await settle()
+    await told.clock.advance(5.0)
+    assert (await told.seen())[3:] == [("a", 3)]
+    slow.flights[3].set_result(None)
+    await told.publisher.wait_idle()
+    assert told.publisher.failed_appends == 1
     running.cancel()
 
 
