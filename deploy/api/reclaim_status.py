@@ -61,7 +61,7 @@ _STATES: Final[Mapping[str, str]] = {
     State.FINISHED: "the job has finished",
     State.RESUMED: "the job made a step beyond its checkpoint: it is back",
     State.SKIPPED: "given up before anything was sent",
-    State.FAILED: "the job did not come back",
+    State.FAILED: "the job did not come back before it had to yield again, or not at all",
 }
 """What is so in each state, for people."""
 

@@ -84,6 +84,8 @@ class Happened(StrEnum):
     STEP_SEEN = "step_seen"
     """The job reported a step beyond its checkpoint."""
     RESTORE_BAD = "restore_bad"
+    YIELDS_AGAIN = "yields_again"
+    """The job had to yield once more before it was back: it comes back from the newer attempt, if at all."""
 
 
 ENDS: Final = frozenset({State.CONTINUED, State.FINISHED, State.RESUMED, State.SKIPPED, State.FAILED})
@@ -105,7 +107,7 @@ _ENDED = {
 
 _STARTED = {
     _H.STEP_SEEN: _S.RESUMED, _H.TIMEOUT: _S.PARKED, _H.NODE_LOST: _S.PARKED, _H.EXIT_ERROR: _S.PARKED,
-    _H.EXIT_SAVED: _S.PARKED, _H.EXIT_DONE: _S.FINISHED, _H.GONE: _S.PARKED,
+    _H.EXIT_SAVED: _S.PARKED, _H.EXIT_DONE: _S.FINISHED, _H.GONE: _S.PARKED, _H.YIELDS_AGAIN: _S.FAILED,
 }  # fmt: skip
 
 TABLE: Final[dict[State, dict[Happened, State]]] = {
@@ -140,8 +142,13 @@ TABLE: Final[dict[State, dict[Happened, State]]] = {
         _H.NODE_LOST: _S.LOST,
     },
     _S.LOST: {_H.TIMEOUT: _S.PARKED, _H.GONE: _S.PARKED},
-    _S.PARKED: {_H.CAPACITY_BACK: _S.RESUMING, _H.TIMEOUT: _S.PARKED_AGED, _H.EXIT_DONE: _S.FINISHED},
-    _S.PARKED_AGED: {_H.CAPACITY_BACK: _S.RESUMING, _H.TIMEOUT: _S.FAILED, _H.EXIT_DONE: _S.FINISHED},
+    _S.PARKED: {
+        _H.CAPACITY_BACK: _S.RESUMING, _H.TIMEOUT: _S.PARKED_AGED, _H.EXIT_DONE: _S.FINISHED,
+        _H.YIELDS_AGAIN: _S.FAILED,
+    },
+    _S.PARKED_AGED: {
+        _H.CAPACITY_BACK: _S.RESUMING, _H.TIMEOUT: _S.FAILED, _H.EXIT_DONE: _S.FINISHED, _H.YIELDS_AGAIN: _S.FAILED,
+    },
     _S.RESUMING: {**_STARTED, _H.RESTORE_BAD: _S.RESUMING_OLDER},
     _S.RESUMING_OLDER: {**_STARTED, _H.RESTORE_BAD: _S.FAILED},
 }  # fmt: skip

@@ -95,7 +95,12 @@ def _goes_on(case: Case, seen: TrainingObserved, notice: NoticeStatus | None) ->
 
 
 def _of_return(seat: JobSeat, case: Case) -> News | None:
-    """Whether a job that had to yield is back: it runs, and has made a step beyond where it began again."""
+    """Whether a job that had to yield is back: it runs, and has made a step beyond where it began again.
+
+    Of several attempts the newest waits for that: however often a job yields before it has loaded, one stays open.
+    """
+    if any(one.run > case.run and one.state in _RESTING for one in seat.open.values()):
+        return News(Happened.YIELDS_AGAIN)
     if seat.run <= case.run or not seat.granted:
         return None
     if case.state in (State.PARKED, State.PARKED_AGED):

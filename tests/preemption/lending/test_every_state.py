@@ -81,3 +81,24 @@ def test_who_waits_long_enough_is_served_before_higher_priorities() -> None:
         if world.training["low"].members:
             break
     assert 1200 <= world.now - world.began <= 1500
+
+
+def test_however_often_it_yields_before_it_is_back_one_attempt_stays_open() -> None:
+    """A job takes longer to load than the cards are its own: attempts do not pile up, nor is time to come back counted
+    in each of them."""
+    world = LendingWorld(node(gpus=1))
+    world.train("tune", Trainer(every=10))
+    world.declare("llama", resources=needs(gpus=1))
+    world.settle()
+    world.pass_time(60, every=1.0)
+    world.adapter.change("tune", load=1e9)
+    for _ in range(8):
+        world.wish("llama", 1)
+        world.pass_time(100, every=5.0)
+        world.wish("llama", 0)
+        world.pass_time(1000, every=20.0)
+    every = [one for one, _ in world.reclaims.values()]
+    assert len(every) == 8
+    assert [one.state for one in every if one.ended] == [State.FAILED] * 7
+    restores = sum(one.ledger.stages.get("restore", 0.0) for one in every)
+    assert restores <= world.now - world.began
