@@ -168,7 +168,7 @@ class KeptRound:
                 node = self.ledger.nodes.get(self.ledger.holdings[name].placement.node)
                 self._release(name)
                 given.append((owner, name))
-                if node is not None and place_among((node,), need, terms, None, self.ledger.gradient) is not None:
+                if node is not None and place_among((node,), need, terms, self.ledger.gradient) is not None:
                     return given
         for _, name in given:
             self.ledger.hold(name, self._gone.pop(name))

@@ -20,7 +20,7 @@ from operator import attrgetter, itemgetter
 from events.types.grants import Placement
 from events.units import format_quantity
 from preemption.core.gpus.topology import pick
-from preemption.core.gradient import Gradient, Price
+from preemption.core.gradient import Gradient, Price, Prices
 from preemption.core.inventory import MILLI, Ledger, Need, Node
 from preemption.core.nearness import Soon
 from preemption.core.terms import ANYWHERE, Terms, allows, refused_by_all
@@ -61,7 +61,7 @@ def kinds_of(need: Need) -> tuple[Kind, ...]:
 def place(ledger: Ledger, need: Need, terms: Terms = ANYWHERE, soon: Soon | None = None) -> Placement | None:
     """The best place for one replica, or None when it fits nowhere now."""
     if soon is not None:
-        return _best(_soonest(ledger.nodes, need, terms, soon), need, terms, ledger.gradient)
+        return _soonest(ledger.nodes, need, terms, soon, ledger.gradient)
     alike, prices = ledger.alike(), ledger.gradient.prices(need)
     ranked = [(price, look) for look in alike if (price := prices[look]) is not None]
     ranked.sort(key=itemgetter(0))
@@ -74,53 +74,53 @@ def place(ledger: Ledger, need: Need, terms: Terms = ANYWHERE, soon: Soon | None
 
 
 def place_among(
-    nodes: Iterable[Node], need: Need, terms: Terms = ANYWHERE, soon: Soon | None = None,
-    gradient: Gradient | None = None,
-) -> Placement | None:  # fmt: skip
-    """Likewise, on one of these nodes. `gradient` None: what usually comes is not known, and the best fit counts."""
+    nodes: Iterable[Node], need: Need, terms: Terms, gradient: Gradient, soon: Soon | None = None
+) -> Placement | None:
+    """Likewise, on one of these nodes. `gradient`: the pool's."""
     if soon is not None:
-        nodes = _soonest({node.name: node for node in nodes}, need, terms, soon)
-    return _best(nodes, need, terms, gradient or Gradient())
+        return _soonest({node.name: node for node in nodes}, need, terms, soon, gradient)
+    return _best(nodes, need, terms, gradient)
 
 
 def _best(nodes: Iterable[Node], need: Need, terms: Terms, gradient: Gradient) -> Placement | None:
     best: tuple[tuple[Price, str], Node] | None = None
     prices = gradient.prices(need)
     for node in nodes:
-        if node.free_cpu < need.cpu_milli or node.free_memory < need.memory_bytes or node.whole_cards < need.gpus:
-            continue
-        price = node.price(prices)
+        price = _price(node, need, prices)
         if price is not None and (best is None or (price, node.name) < best[0]) and allows(node, terms):
             best = (price, node.name), node
     return None if best is None else _on(best[1], need, best[0][0])
+
+
+def _price(node: Node, need: Need, prices: Prices) -> Price | None:
+    """What it costs on this node now; None: it does not fit."""
+    if node.free_cpu < need.cpu_milli or node.free_memory < need.memory_bytes or node.whole_cards < need.gpus:
+        return None
+    return node.price(prices)
 
 
 def _on(node: Node, need: Need, price: Price) -> Placement:
     return Placement(node=node.name, gpus=_cards_on(node, need, price.card))
 
 
-def _soonest(nodes: Mapping[str, Node], need: Need, terms: Terms, soon: Soon) -> Iterable[Node]:
-    """Those on which it fits and is as early as on the earliest, within the tolerance. Where it fits on none that knows
-    how early that is: all others."""
-    found: list[Node] = []
-    limit = inf
+def _soonest(nodes: Mapping[str, Node], need: Need, terms: Terms, soon: Soon, gradient: Gradient) -> Placement | None:
+    """The best of those on which it fits and is as early as on the earliest, within the tolerance. Where it fits on
+    none that knows how early that is: of all others."""
+    prices, limit = gradient.prices(need), inf
+    best: tuple[tuple[Price, str], Node] | None = None
     for late, name in soon.order:
         if late > limit:
             break
         node = nodes.get(name)
-        if node is None or not _fits(node, need) or not allows(node, terms):
+        price = None if node is None else _price(node, need, prices)
+        if node is None or price is None or (best and best[0] < (price, name)) or not allows(node, terms):
             continue
-        if not found:
+        if best is None:
             limit = soon.limit(late)
-        found.append(node)
-    return found or (node for name, node in nodes.items() if name not in soon.by_node)
-
-
-def _fits(node: Node, need: Need) -> bool:
-    """Whether a replica fits on this node now."""
-    if node.free_cpu < need.cpu_milli or node.free_memory < need.memory_bytes or node.whole_cards < need.gpus:
-        return False
-    return _left(node, need) >= 0
+        best = (price, name), node
+    if best is not None:
+        return _on(best[1], need, best[0][0])
+    return _best((node for name, node in nodes.items() if name not in soon.by_node), need, terms, gradient)
 
 
 def is_free(ledger: Ledger, placement: Placement, need: Need) -> bool:

@@ -147,7 +147,7 @@ class Round:
         terms, soon = seat.declared.terms, self._soon_of(seat)
         if nodes is None:
             return place(self.ledger, need, terms, soon)
-        return place_among(nodes, need, terms, soon, self.ledger.gradient)
+        return place_among(nodes, need, terms, self.ledger.gradient, soon)
 
     def _soon_of(self, seat: Seat) -> Soon | None:
         if seat.model not in self._soon:

@@ -69,7 +69,7 @@ def test_it_chooses_as_the_arrays_do(made: list[tuple[tuple[Domain, ...], float,
         space = mirror.sync()
         spot = Chooser(space, Policy.RELUME, mix).choose(task_of_need(need))
         found = place(ledger, need)
-        assert found == place_among(among.nodes.values(), need, ANYWHERE, None, ledger.gradient)
+        assert found == place_among(among.nodes.values(), need, ANYWHERE, ledger.gradient)
         assert (found is None) == (spot is None)
         if found is None or spot is None:
             continue

@@ -93,7 +93,7 @@ class ClaimBook:
             self._leave(claim)
         names = {part.placement.node for claim in mine for part in claim.parts.values()}
         nodes = [self._ledger.nodes[name] for name in sorted(names) if name in self._ledger.nodes]
-        found = place_among(nodes, need, terms)
+        found = place_among(nodes, need, terms, self._ledger.gradient)
         for claim in mine:
             self._enter(claim)
         self._ledger.version = version  # all is as it was

@@ -75,6 +75,26 @@ def test_a_claim_is_spent_when_its_cards_are_used(ledger: Ledger) -> None:
     assert book.spent("a1")
 
 
+def test_what_usually_comes_decides_where_among_the_claims() -> None:
+    """As everywhere in the pool: whole pairs stay whole where pairs are what comes, though that is not the best fit."""
+    for pairs, best in ((0, "b"), (5, "a")):
+        ledger, one = Ledger(), need_of(needs(gpus=1))
+        for name, gpus, cpu in (("a", 3, 64.0), ("b", 2, 60.0)):
+            ledger.set_node(node(name, gpus=gpus, cpu=cpu))
+        for at in range(pairs):
+            ledger.gradient.declare(f"pair{at}", need_of(needs(gpus=2)))
+        book = ClaimBook(ledger)
+        for name, gpus in (("a", 3), ("b", 2)):
+            cards = tuple(f"{name}-gpu-{at}" for at in range(gpus))
+            gave = MemberGrant(
+                member=f"t{name}-0", placement=Placement(node=name, gpus=cards), resources=needs(gpus=gpus)
+            )
+            book.make(case(gave, identity=name))
+        found = book.find("llama", one)
+        assert found is not None
+        assert found.node == best
+
+
 def test_a_part_of_a_card_leaves_the_rest_of_the_part(ledger: Ledger) -> None:
     """A victim held seven tenths of a card; the replica takes three."""
     book, part = ClaimBook(ledger), need_of(needs(fraction=0.3))
