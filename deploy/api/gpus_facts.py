@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ from events.units import Instant
 from preemption.core.inventory import need_of
 from preemption.core.limits import Tally
 from preemption.core.reclaim.pool_policy import PoolPolicy
+from preemption.declared import read_declaration
+from preemption.declared_training import read_training
 
 if TYPE_CHECKING:
     from preemption.core.reclaim.asking import Around
@@ -55,6 +58,8 @@ class Facts:
     grants: Mapping[str, GrantDecided]
     idle: Mapping[str, Instant]
     """When models that nobody asks go to zero."""
+    declared: Mapping[str, ModelDeclared]
+    """Models as they are declared."""
     limits: tuple[Limit, ...] = ()
     """What quotas leave."""
 
@@ -82,7 +87,8 @@ class Facts:
         short = [Short(model, resources, self.priorities.get(model, 0)) for model, resources in self.short.items()]
         models = self.grants, self.idle
         leavers = leavers_of(pool, self.training, models, self.policy.lending, self.now)
-        return Around(short, leavers, self.training.waiting())
+        waiting = self.training.waiting()
+        return Around(short, leavers, waiting, _takes_of_models(self.declared), _takes_of_jobs(self.training, waiting))
 
 
 def facts_of(boards: Boards, caches: Sequence[CacheObserved], now: Instant) -> Facts:
@@ -100,8 +106,28 @@ def facts_of(boards: Boards, caches: Sequence[CacheObserved], now: Instant) -> F
         weights={name: one.spec.get("weights") for name, one in declared.items()},
         cordoned=pools.cordoned(), policy=pools.policy, training=training.copy(), grants=grants,
         idle={name: at for name, one in entries.items() if one and (at := idle_at(one.wish)) is not None},
-        limits=models.limits(),
+        declared=declared, limits=models.limits(),
     )  # fmt: skip
+
+
+def _takes_of_models(declared: Mapping[str, ModelDeclared]) -> dict[str, Resources]:
+    """What a replica of each takes, without those that another release declared and this one cannot read."""
+    takes = {}
+    for name, one in declared.items():
+        with suppress(ValueError):
+            takes[name] = read_declaration(one).resources
+    return takes
+
+
+def _takes_of_jobs(training: TrainingBoard, waiting: Sequence[tuple[str, int]]) -> dict[str, Resources]:
+    """Likewise a member of each job that waits."""
+    takes = {}
+    for name, _ in waiting:
+        entry = training.entry(name)
+        with suppress(ValueError):
+            if entry is not None and entry.declared is not None:
+                takes[name] = read_training(entry.declared).resources
+    return takes
 
 
 def _replicas(grants: Mapping[str, GrantDecided]) -> list[Held]:

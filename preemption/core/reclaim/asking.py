@@ -3,8 +3,8 @@ Answers without doing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -23,6 +23,7 @@ from preemption.core.reclaim.leaving import NOBODY, SHOWN, Expected, Leaver, com
 from preemption.core.reclaim.planning import Scene, after, plan_one
 from preemption.core.reclaim.pool_policy import PoolPolicy
 from preemption.core.reclaim.prechecking import Pool, task_of
+from preemption.core.reclaim.usually import Usually
 from preemption.core.reclaim.values import Held, Job, Outcome, ReclaimPlan, Shortage
 
 
@@ -75,11 +76,14 @@ class Short:
 @dataclass(frozen=True, slots=True)
 class Around:
     """What else goes on. `short`: models that lack replicas; `leavers`: all that hold something, and when they leave;
-    `waiting`: training jobs that wait, with their priorities."""
+    `waiting`: training jobs that wait, with their priorities. `models`, `jobs`: what a replica of each declared model
+    takes, and a member of each job that waits."""
 
     short: Sequence[Short] = ()
     leavers: Sequence[Leaver] = ()
     waiting: Sequence[tuple[str, int]] = ()
+    models: Mapping[str, Resources] = field(default_factory=dict)
+    jobs: Mapping[str, Resources] = field(default_factory=dict)
 
 
 class Starts(StrEnum):
@@ -127,6 +131,7 @@ class Questions:
         self._policy = policy
         self._now = now
         self._around = around
+        self._usually = Usually(around.models, around.jobs)
         self._scene = Scene(space=pool.space, jobs=jobs, coming=coming_of(around.leavers))
         self._training = pool.by_training()
         self._partial = pool.partial()
@@ -138,7 +143,8 @@ class Questions:
 
     def ask(self, asked: Asked) -> Answered:
         """What would become of replicas of a model; they count as placed in what is asked after it."""
-        task, scene = task_of(asked.resources), replace(self._scene, mix=self.pool.mix_with(asked.resources))
+        mix = self._usually.with_model(asked.model, asked.resources)
+        task, scene = task_of(asked.resources), replace(self._scene, mix=mix)
         best = max((self._policy.worth(product) for product in self.pool.products), default=1.0)
         shortage = Shortage(
             name=asked.model, task=task, count=asked.replicas, priority=asked.priority, since=self._now,
@@ -162,7 +168,8 @@ class Questions:
 
     def ask_gang(self, asked: AskedGang) -> AnsweredGang:
         """What would become of a training job; it counts as placed in what is asked after it."""
-        task, scene = task_of(asked.resources), replace(self._scene, mix=self.pool.mix_with(asked.resources))
+        mix = self._usually.with_job(asked.job, asked.resources)
+        task, scene = task_of(asked.resources), replace(self._scene, mix=mix)
         view = self._for_training(scene.space)
         left = self._left_to_models(view, asked, task)
         room = int(left.room(task).sum())

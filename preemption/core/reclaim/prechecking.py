@@ -77,10 +77,6 @@ class Pool:
         measure = Fragmentation(self.space, self.mix)
         return float(measure.now()[self.space.index[node]]) / measure.scale
 
-    def mix_with(self, resources: Resources) -> Mix:
-        """What usually comes here, if these come too."""
-        return mix_of([resources, *(holder.resources for holder in self.holders)])
-
     def by_training(self) -> Ints:
         """Thousandths of each card that training holds."""
         total = np.zeros(self.space.free.shape, dtype=np.int64)

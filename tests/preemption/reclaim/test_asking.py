@@ -12,8 +12,8 @@ from preemption.core.lending.policy import LendingPolicy
 from preemption.core.reclaim.asking import AnsweredGang, Around, Asked, AskedGang, Questions, Short, Starts
 from preemption.core.reclaim.pool_policy import PoolPolicy
 from preemption.core.reclaim.prechecking import Holder, Pool, task_of
-from preemption.core.reclaim.values import Held, Job
-from tests.support.pool import needs, node
+from preemption.core.reclaim.values import Held, Job, ReclaimPlan
+from tests.support.pool import World, needs, node
 
 NOW = Instant(10_000.0)
 ONE = needs(gpus=1)
@@ -125,3 +125,26 @@ def test_nothing_is_placed_on_a_cordoned_card() -> None:
     pool = Pool([node(gpus=1)], [], [], [("n1", "n1-gpu-0"), ("n1", "none"), ("nowhere", "x")])
     assert Questions(pool, (), FREE, NOW).ask_gang(gang(1)).starts is Starts.LATER
     assert pool.free_milli("n1", "n1-gpu-0") == 1000
+
+
+@pytest.mark.parametrize(("pairs", "there"), [(0, "b"), (5, "a")])
+def test_what_is_declared_is_what_usually_comes(pairs: int, there: str) -> None:
+    """Held or not: where pairs are declared whole pairs stay whole, for a model and for a job; it is where the
+    allocator places it."""
+    models = {f"pair{index}": needs(gpus=2) for index in range(pairs)}
+    nodes = [node("a", gpus=3, cpu=64), node("b", gpus=2, cpu=60)]
+    world = World(*nodes)
+    for name, resources in ({"one": ONE} | models).items():
+        world.declare(name, resources=resources)
+    world.wish("one", 1)
+    world.decide()
+    assert world.grants["one"].replicas[0].placement.node == there
+    questions = Questions(Pool(nodes, [], []), (), FREE, NOW, Around(models=models))
+    assert spots(questions.ask(Asked("one", ONE, 1, 0)).plan) == [there]
+    questions = Questions(Pool(nodes, [], []), (), FREE, NOW, Around(models=models))
+    assert spots(questions.ask_gang(gang()).plan) == [there]
+
+
+def spots(plan: ReclaimPlan) -> list[str]:
+    """The nodes of a plan in which `a` is the first."""
+    return ["ab"[spot.node] for spot in plan.spots]
