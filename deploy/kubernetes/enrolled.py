@@ -33,12 +33,17 @@ POD_WITHIN: Final = Seconds(60.0)
 """For the object's controller to make a pod after its number rose; then what it lacks is told. Chosen."""
 GONE_WITHIN: Final = Seconds(120.0)
 """For a pod to go after the number fell; then the object's controller took another one. Chosen: four default graces."""
+SUCCESSOR_WITHIN: Final = Seconds(10.0)
+"""For a successor to be wanted of a replica whose pod another hand ended; until then the number does not fall, for its
+object has made another pod already. Chosen: a grant comes within a second."""
+DECIDED_WITHIN: Final = Seconds(10.0)
+"""For a number of another hand to become what is wanted; until then ours is not written over it. Chosen, likewise."""
 
 
 @dataclass(slots=True)
 class _Seat:
-    """A replica of ours and the pod that it was given. `ended`: another hand ends the pod, so its object makes another;
-    `succeeded`: a further replica is there to have that."""
+    """A replica of ours and the pod that it was given, as it was seen last. `ended`: another hand ends the pod, or has,
+    so its object makes another; `succeeded`: a further replica is there to have that."""
 
     pod: PodView | None = None
     leaving: bool = False
@@ -46,9 +51,14 @@ class _Seat:
     succeeded: bool = False
 
     @property
-    def counts(self) -> bool:
+    def firm(self) -> bool:
         """Whether its object must run a pod for it."""
-        return not (self.leaving or self.succeeded)
+        return not (self.leaving or self.ended)
+
+    @property
+    def held(self) -> bool:
+        """Whether the number does not fall by it yet: its successor is still to come."""
+        return self.ended and not self.succeeded
 
 
 class Enrolment:
@@ -66,6 +76,10 @@ class Enrolment:
         self._wake = asyncio.Event()
         self._bell = asyncio.Event()
         self._let_go = False
+        self._owed: list[Instant] = []
+        """Until when the number is held for each successor of a replica that is gone."""
+        self._theirs: tuple[int, Instant] | None = None
+        """What another hand wrote, and until when it is not written over."""
         self.problem = ""
         self.complain: Callable[[str], None] | None = None
         """Hears what is wrong with scaling the object, when that changes."""
@@ -77,19 +91,19 @@ class Enrolment:
 
     def heard(self, pod: PodView, there: bool) -> None:
         """A pod changed; perhaps one of ours."""
-        known = any(seat.pod is not None and seat.pod.uid == pod.uid for seat in self._seats.values())
-        if known or (self._selector and self._matches(pod)):
-            if known and not there:
-                self._forget(pod)
-            elif known and pod.deleting:
-                self._ends(pod)
+        seat = next((one for one in self._seats.values() if one.pod is not None and one.pod.uid == pod.uid), None)
+        if seat is not None:
+            if pod.deleting or not there:
+                self._ends(seat)
+            seat.pod = pod if there else None
+        if seat is not None or (self._selector and self._matches(pod)):
             self._wake.set()
 
     async def run(self) -> None:
         """Keep the object's number as it shall be, until cancelled."""
         tries = 0
         while True:
-            await self._wake.wait()
+            await self._woken()
             self._wake.clear()
             if self._let_go:
                 return
@@ -106,6 +120,19 @@ class Enrolment:
                 self._wake.set()
                 await pause(tries, error.after if isinstance(error, ApiUnavailable) else None)
                 tries += 1
+
+    async def _woken(self) -> None:
+        """Return when something changed, or time alone changes what is to be written."""
+        moments = [*self._owed, *([] if self._theirs is None else [self._theirs[1]])]
+        waits: list[asyncio.Task[object]] = [asyncio.create_task(self._wake.wait())]
+        if moments:
+            waits.append(asyncio.create_task(self._tools.clock.sleep_until(min(moments))))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
 
     async def watch(self) -> None:
         """Follow the object itself, for what other hands do, until cancelled."""
@@ -142,9 +169,11 @@ class Enrolment:
         if replica in self._seats:
             return
         self._seats[replica] = _Seat()
-        ended = next((one for one in self._seats.values() if one.ended and one.counts), None)
+        ended = next((one for one in self._seats.values() if one.held), None)
         if ended is not None:
             ended.succeeded = True
+        elif self._owed:
+            self._owed.pop(0)
 
     async def sit(self, replica: ReplicaName) -> PodView:
         """A replica's pod, once there is one. Raises StartFailed."""
@@ -152,11 +181,12 @@ class Enrolment:
         self._wake.set()
         try:
             async with asyncio.timeout(POD_WITHIN):
-                await self._until(lambda: seat.pod is not None)
+                await self._until(lambda: seat.pod is not None or seat.ended)
         except TimeoutError:
             said = self.problem or f"{self.target.kind} {self.target.name} made no pod within {POD_WITHIN:g} s"
             raise StartFailed(PodReason.UNSCHEDULABLE, said) from None
-        assert seat.pod is not None
+        if seat.pod is None:
+            raise StartFailed(PodReason.DELETED, "its pod is gone already; somebody deleted it")
         return seat.pod
 
     def keep(self, replica: ReplicaName, pod: PodView) -> None:
@@ -176,6 +206,8 @@ class Enrolment:
                 await self._until(lambda: seat.pod is None or self._let_go)
         except TimeoutError:
             logger.warning("the pod of %s did not go; another one went, or nothing did", replica)
+        if seat.held and not self._let_go:
+            self._owed.append(Instant(self._tools.clock.now() + SUCCESSOR_WITHIN))
         self._seats.pop(replica, None)
         self._wake.set()
 
@@ -198,15 +230,17 @@ class Enrolment:
         scale = await self._tools.api.get(path)
         self._selector = _selector(scale)
         await self._give()
-        wanted = sum(seat.counts for seat in self._seats.values())
-        there = int(scale["spec"].get("replicas", 0))
+        there, now = int(scale["spec"].get("replicas", 0)), self._tools.clock.now()
+        firm, held = self._count(now)
         others = self._written is not None and there != self._written
         self._written = there
-        if there == wanted:
-            return
-        if others:
+        if others and there != firm + held:
             logger.info("another hand scaled %s %s to %d", self.target.kind, self.target.name, there)
+            self._theirs = there, Instant(now + DECIDED_WITHIN)
             self._overridden(there)  # what follows from it comes back as replicas that are wanted, or not
+            return
+        wanted = min(max(there, firm), firm + held)  # successors that are still to come never raise it
+        if wanted == there or (self._theirs is not None and self._theirs[0] == there):
             return
         for seat in self._seats.values():
             if seat.leaving and seat.pod is not None:
@@ -217,16 +251,26 @@ class Enrolment:
         self._written = wanted
         logger.info("%s %s is scaled to %d", self.target.kind, self.target.name, wanted)
 
+    def _count(self, now: Instant) -> tuple[int, int]:
+        """For how many replicas its object must run a pod, and how many successors are still to come."""
+        self._owed = [until for until in self._owed if now < until]
+        if self._theirs is not None and now >= self._theirs[1]:
+            self._theirs = None
+        seats = self._seats.values()
+        return sum(seat.firm for seat in seats), len(self._owed) + sum(seat.held for seat in seats)
+
     async def _give(self) -> None:
         taken = {seat.pod.uid for seat in self._seats.values() if seat.pod is not None}
         free = [pod for pod in self._tools.pods if self._matches(pod) and pod.uid not in taken
                 and not pod.deleting and not pod.over]  # fmt: skip
         free.sort(key=lambda pod: (not pod.running, pod.created_at, pod.name))
         for replica, seat in sorted(self._seats.items()):
-            if seat.pod is None and not seat.leaving and free:
+            if seat.pod is None and seat.firm and free:
                 seat.pod = next((pod for pod in free if pod.annotations.get(ANNOTATION_REPLICA) == replica), free[0])
                 free.remove(seat.pod)
                 await self._annotate(seat.pod, ANNOTATION_REPLICA, replica)
+                if seat.pod.annotations.get(COST) == FIRST_TO_GO:  # of one whose place another pod took
+                    await self._annotate(seat.pod, COST, "0")
         self._ring()
 
     async def _annotate(self, pod: PodView, name: str, value: str) -> None:
@@ -240,16 +284,16 @@ class Enrolment:
             if error.status != 404:  # gone meanwhile
                 raise
 
-    def _ends(self, pod: PodView) -> None:
-        for seat in self._seats.values():
-            if seat.pod is not None and seat.pod.uid == pod.uid:
-                seat.ended = not seat.leaving
-
-    def _forget(self, pod: PodView) -> None:
-        for seat in self._seats.values():
-            if seat.pod is not None and seat.pod.uid == pod.uid:
-                seat.pod = None
-        self._wake.set()
+    def _ends(self, seat: _Seat) -> None:
+        """Its pod ends, and not since it leaves. Where the object took it for one that leaves (a StatefulSet ends its
+        highest ordinal), that one's pod stays, and is free again."""
+        if seat.leaving or seat.ended:
+            return
+        seat.ended = True
+        for other in self._seats.values():
+            if other.leaving and not other.ended and other.pod is not None and not other.pod.deleting:
+                other.pod = None
+                break
 
     def _object_changed(self, _: str, item: Json | None) -> None:
         """Look at its number when it is not the one that we wrote last: another hand wrote it, or the watch is late.

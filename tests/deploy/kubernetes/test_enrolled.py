@@ -9,6 +9,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from deploy.kubernetes.api import ApiUnavailable
 from deploy.kubernetes.enrolled import Enrolment
 from deploy.kubernetes.resources import Json
@@ -30,6 +32,8 @@ class Scaled:
         self.writes: list[int] = []
         self.annotated: dict[str, dict[str, str]] = {}
         self.loses_answer = False
+        self.takes_the_last = False
+        """As a StatefulSet does, whatever a pod's end would cost."""
         self.enrolment: Enrolment
         self._made = 0
 
@@ -62,7 +66,7 @@ class Scaled:
             self.pods.append(pod)
             self.enrolment.heard(pod, True)
         cheapest = sorted(self.pods, key=lambda pod: self.annotated.get(pod.name, {}).get(COST, "0") != "-1000")
-        for pod in cheapest[: len(self.pods) - replicas]:
+        for pod in self.pods[replicas:] if self.takes_the_last else cheapest[: len(self.pods) - replicas]:
             self.pods.remove(pod)
             self.enrolment.heard(pod, False)
 
@@ -200,3 +204,91 @@ async def test_a_pod_that_another_hand_ends_has_one_successor() -> None:
         await asyncio.wait_for(made.leave(ReplicaName("a")), 5)
         await _quiet()
         assert (server.replicas, server.writes, others) == (2, [1, 2], [])
+
+
+async def test_a_number_does_not_fall_before_the_successor_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replica is gone before anybody asked for another one: its object has made another pod already, which nobody
+    takes away. If none is wanted in time, the number falls."""
+    monkeypatch.setattr("deploy.kubernetes.enrolled.SUCCESSOR_WITHIN", 0.3)
+    server, others = Scaled(), cast("list[int]", [])
+    async with enrolled(server, others) as made:
+        first, _ = await sit(made, "a", "b")
+        server.pods.remove(first)
+        made.heard(first, False)
+        server.set(2)
+        await _quiet()
+        await asyncio.wait_for(made.leave(ReplicaName("a")), 5)
+        await _quiet()
+        assert (server.replicas, len(server.pods)) == (2, 2)
+        made.reserve(ReplicaName("c"))
+        (pod,) = await sit(made, "c")
+        assert (pod.uid in {"1", "2"}, server.writes) == (False, [2])
+        server.pods.remove(pod)
+        made.heard(pod, False)
+        server.set(2)
+        await asyncio.wait_for(made.leave(ReplicaName("c")), 5)
+        async with asyncio.timeout(10):
+            while server.writes != [2, 1]:  # noqa: ASYNC110 - a fake has no event for it
+                await asyncio.sleep(0.01)
+        assert others == []
+
+
+async def test_a_pod_that_was_replaced_is_not_given_to_who_ended() -> None:
+    """A StatefulSet makes the pod anew as soon as it is gone, perhaps before its replica has ended: the successor gets
+    it."""
+    server, others = Scaled(), cast("list[int]", [])
+    async with enrolled(server, others) as made:
+        (pod,) = await sit(made, "a")
+        made.heard(replace(pod, deleting=True), True)
+        server.pods.remove(pod)
+        made.heard(pod, False)
+        server.set(1)
+        await _quiet()
+        made.reserve(ReplicaName("b"))
+        await asyncio.wait_for(made.leave(ReplicaName("a")), 5)
+        (again,) = await sit(made, "b")
+        assert (again.uid, server.writes, others) == ("2", [1], [])
+
+
+async def test_where_another_pod_goes_than_the_idle_one_that_stays_serves_on() -> None:
+    """A StatefulSet ends its last pod, which was not the one that left: that one's pod is the successor's."""
+    server, others = Scaled(), cast("list[int]", [])
+    server.takes_the_last = True
+    async with enrolled(server, others) as made:
+        pods = await sit(made, "a", "b", "c")
+        await asyncio.wait_for(made.leave(ReplicaName("a")), 5)
+        assert [pod.uid for pod in server.pods] == [pods[0].uid, pods[1].uid]
+        made.reserve(ReplicaName("d"))  # what comes of the end of c
+        await asyncio.wait_for(made.leave(ReplicaName("c")), 5)
+        (pod,) = await sit(made, "d")
+        assert (pod.uid, server.replicas, others) == (pods[0].uid, 2, [])
+        assert server.annotated[pod.name]["relume.dev/replica"] == "d"
+
+
+async def test_a_smaller_number_of_another_hand_is_not_raised_while_pods_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replicas whose pods that ended finish their requests; the number stays theirs."""
+    monkeypatch.setattr("deploy.kubernetes.enrolled.DECIDED_WITHIN", 0.05)
+    server, others = Scaled(), cast("list[int]", [])
+    async with enrolled(server, others) as made:
+        await sit(made, "a", "b", "c")
+        server.set(1)
+        await server.told(1)
+        await asyncio.sleep(0.1)  # longer than it is waited for
+        await server.told(1)
+        await asyncio.wait_for(asyncio.gather(*(made.leave(ReplicaName(name)) for name in "ab")), 5)
+        await _quiet()
+        assert (server.replicas, server.writes, others) == (1, [3], [1])
+
+
+async def test_what_another_hand_wrote_is_decided_first() -> None:
+    """A larger number stays until it is wanted: what happens to pods meanwhile writes nothing over it."""
+    server, others = Scaled(), cast("list[int]", [])
+    async with enrolled(server, others) as made:
+        await sit(made, "a")
+        server.set(3)
+        await server.told(3)
+        made.wake()
+        await _quiet()
+        assert (server.replicas, others) == (3, [3])
+        await sit(made, "b", "c")
+        assert (server.replicas, server.writes) == (3, [1])
