@@ -71,4 +71,5 @@ async def test_what_is_wrong_is_told_on_the_object(plane: ControlPlane, tmp_path
             return any(reason == "Enrolled" for reason, _ in await told(here, "Deployment"))
 
         await here.until("it is enrolled", enrolled)
+        await here.known("mistral")
         assert (await here.chat("mistral")).status == 200
