@@ -43,7 +43,8 @@ BENCHMARKS = {
     ),
     "sleep": About("bench.sleeping", "waking a sleeper beside a cold start and a warm model; the memory it holds"),
     "coldstart": About(
-        "bench.coldstart", "the embedded model cold from HTTP and S3, 80 MiB/s a connection, beside the sum of its parts"
+        "bench.coldstart",
+        "the embedded model cold from HTTP and S3, 80 MiB/s a connection, beside the sum of its parts",
     ),
     "caching": About(
         "bench.caching.measure", "what the weight cache keeps of public traces beside other policies; cost of evictions"
