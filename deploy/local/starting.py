@@ -32,7 +32,7 @@ from events.types.replicas import Phase
 from events.units import Seconds, format_instant
 from runtime.adapters.batching import behind, counted, in_front
 from runtime.core.golden import Said, is_steady, said
-from runtime.engines.awaiting import Paths
+from runtime.engines.awaiting import DESCRIPTORS_MOST, Paths
 from runtime.ports import Abilities, Call, Engine, Launch, LaunchRequest, Probe
 from runtime.spec import EngineType
 
@@ -200,7 +200,10 @@ class Start:
         return await beside(self._fetch(), self._coming, self._ahead if self._awaits_weights() else None)
 
     def _awaits_weights(self) -> bool:
-        """Whether its engine can be spawned before they are here. Options that are wrong are told of later."""
+        """Whether its engine can be spawned before they are here. Options that are wrong are told of later. Of more
+        adapters than one message takes uses for, the engine is spawned after them, and inherits these."""
+        if len(self._declared.adapters) >= DESCRIPTORS_MOST:
+            return False
         try:
             return prepare(self._tools, self._declared, self._grant, 0, weights_from=0).abilities.awaits_weights
         except (NoFreePort, ValueError):

@@ -15,7 +15,7 @@ from coldstart.cache import holding, inventory
 from coldstart.core.phases import beside_fetch, one_by_one
 from deploy.local.ahead import Word, beside
 from events.types.replicas import Phase, ReplicasObserved, ReplicaState, ReplicaStatus
-from runtime.engines.awaiting import NoWeights, Paths, send, wait
+from runtime.engines.awaiting import DESCRIPTORS_MOST, NoWeights, Paths, send, wait
 from tests.support.flaky_origin import Origin, served
 from tests.support.local_cluster import Stage, alive, states, until_dead
 from tests.support.weights_stage import content, weights_stage
@@ -78,6 +78,17 @@ async def test_weights_that_are_here_spawn_as_ever(tmp_path: Path) -> None:
             await stage.grant(0, 1)
             second = (await stage.ready(2)).replicas[1]
             assert [span.phase for span in second.phases] == [Phase.FETCH, Phase.SPAWN, Phase.LOAD, Phase.WARMUP]
+
+
+async def test_more_adapters_than_one_message_takes(tmp_path: Path) -> None:
+    """Their uses are inherited at the spawn: it waits for the bytes, and for nothing that never comes."""
+    many = [{"name": f"a{number}", "uri": "/dev/null"} for number in range(DESCRIPTORS_MOST)]
+    with served(Origin(content())) as origin:
+        async with weights_stage(tmp_path) as (stage, _):
+            await stage.declare(simulated(origin.url) | {"weights": {"uri": origin.url, "adapters": many}})
+            await stage.grant(0)
+            replica = (await stage.ready()).replicas[0]
+            assert [span.phase for span in replica.phases] == [Phase.FETCH, Phase.SPAWN, Phase.LOAD, Phase.WARMUP]
 
 
 async def test_the_engine_holds_its_weights(tmp_path: Path) -> None:
