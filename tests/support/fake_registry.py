@@ -49,6 +49,8 @@ class Registry:
     """Authorization headers that the other host got."""
     given: bytes | None = None
     """What who asks for a token gets instead of one."""
+    elsewhere: str = ""
+    """The other host, where it is not this one by another name."""
     port: int = 0
 
     @property
@@ -95,7 +97,7 @@ class Registry:
         refused = self._refused(request)
         if refused is not None:
             return refused
-        there = f"http://localhost:{self.port}/store/{request.match_info['digest']}"
+        there = f"{self.elsewhere or f'http://localhost:{self.port}'}/store/{request.match_info['digest']}"
         return web.Response(status=307, headers={"Location": there})
 
     async def store(self, request: web.Request) -> web.StreamResponse:

@@ -12,11 +12,13 @@ from coldstart.adapters.sources import source_for
 from coldstart.cache.wanting import Got, Progress
 from coldstart.cache.weights import WeightCache
 from coldstart.core.cache.policy import FetchPolicy, RoomPolicy
+from coldstart.core.cache.selection import split_parts
 from coldstart.core.cache.wanted import Access, Wanted
 from coldstart.ports import Source
 from events.clock import SystemClock
 from events.units import Seconds
 from tests.support.fake_hub import Hub, running
+from tests.support.fake_registry import Registry, serving
 from tests.support.faulty_proxy import Faulty, proxied
 from tests.support.flaky_origin import Origin, served
 from tests.support.s3_store import Store, access
@@ -112,6 +114,20 @@ def of_hf(folder: Path, files: dict[str, bytes], name: str) -> Iterator[Place]:
         how = Access(endpoint=hub.endpoint)
         yield Place(
             Wanted(f"hf://org/model/{name}", access=how), Wanted("hf://org/model", access=how), way, folder / "weights"
+        )
+
+
+@contextlib.contextmanager
+def of_oci(folder: Path, files: dict[str, bytes], name: str) -> Iterator[Place]:
+    """A registry with tokens that redirects blobs; the way to those is the one with faults."""
+    with serving(Registry(auth="bearer")) as registry, _through(registry.port, files[name]) as way:
+        registry.elsewhere = f"http://localhost:{way.port}"
+        tag, parts = name.rpartition("/")[2], split_parts(name)
+        registry.push({part: files[part] for part in parts if part in files}, tag)
+        registry.push(files, "all")
+        how, artifact = Access(endpoint=registry.endpoint), "oci://127.0.0.1/org/model"
+        yield Place(
+            Wanted(f"{artifact}:{tag}", access=how), Wanted(f"{artifact}:all", access=how), way, folder / "weights"
         )
 
 

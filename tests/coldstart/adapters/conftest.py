@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.s3_store import CREDENTIALS, Store, store_in
-from tests.support.weight_origins import CHUNK, Place, of_file, of_hf, of_http, of_s3
+from tests.support.weight_origins import CHUNK, Place, of_file, of_hf, of_http, of_oci, of_s3
 
 KINDS = (
     "file",
     "http",
     pytest.param("s3", marks=pytest.mark.needs("versitygw")),
     pytest.param("hf", marks=pytest.mark.needs("hf")),
+    "oci",
 )
 REMOTE = KINDS[1:]
 LISTED = (KINDS[0], *KINDS[2:])
@@ -45,7 +46,7 @@ def place(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     opened: list[AbstractContextManager[Place]] = []
 
     def open_one(kind: str, files: dict[str, bytes], name: str) -> Place:
-        plain = {"file": of_file, "http": of_http, "hf": of_hf}
+        plain = {"file": of_file, "http": of_http, "hf": of_hf, "oci": of_oci}
         if kind == "s3":
             context = of_s3(tmp_path, files, name, request.getfixturevalue("store"))
         else:
