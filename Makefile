@@ -4,8 +4,8 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
-# Tests mostly wait for processes and timers: two more of them at a time than there are cores.
-WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
+# Tests mostly wait for processes and timers: one more of them at a time than there are cores.
+WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # Tests start relume hundreds of times: without its bytecode each start costs 0.7 s of CPU more (measured: 2.3 s and 1.6 s).
 export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help

@@ -67,7 +67,7 @@ class Running:
             status: dict[str, Any] = (await answer.json())["status"]
             return status
 
-    async def until(self, wanted: Callable[[dict[str, Any]], bool], model: str = "echo", within: float = 30.0) -> None:
+    async def until(self, wanted: Callable[[dict[str, Any]], bool], model: str = "echo", within: float = 60.0) -> None:
         """Wait until the model's status is as wanted; AssertionError tells the last one otherwise."""
         status: dict[str, Any] = {}
         try:
