@@ -48,6 +48,16 @@ def test_a_full_link_takes_no_more() -> None:
     assert seen.count(4) <= 3
 
 
+@given(st.lists(st.floats(0.81, 1.19), min_size=90, max_size=90))
+def test_noise_of_a_fifth_is_no_gain(noise: list[float]) -> None:
+    """On a full link: however the chunks' speeds fall, twice as many are tried, and never kept."""
+    connections, seen = Connections(POLICY), set()
+    for factor in noise:
+        connections.came(1e9 / connections.allowed * factor)
+        seen.add(connections.allowed)
+    assert seen == {2, 4}
+
+
 def test_what_fits_the_link_is_found() -> None:
     """Four capped connections fill it: eight are tried, and given back."""
     assert rounds(Connections(POLICY), 320e6, 80e6, 4) == [4, 8, 4, 4]
