@@ -65,7 +65,8 @@ class SharedAuthority:
     def declare(self, declared: Declared, now: Instant) -> None:
         """A model is declared, anew or otherwise."""
         model = self._known(declared.model)
-        model.slots.declare(declared)
+        model.declare(declared)
+        self._may_sell(model, now)  # at once: a term may have to wait for engines' counts
         self._serve(model, now)
 
     def delete(self, name: ModelName) -> None:
@@ -75,7 +76,7 @@ class SharedAuthority:
             self._stop(model)
             model.known = False
             model.tickets.clear()
-            model.slots.declare(None)
+            model.declare(None)
             self._drop_if_over(model)
 
     def observe(self, observed: ReplicasObserved, now: Instant) -> None:

@@ -11,11 +11,14 @@ from events.types.replicas import ReplicasObserved
 from events.units import Instant, Seconds
 from runtime.core.frames import Ask, Granted, Row
 from runtime.core.members import Member
-from runtime.core.model_slots import ModelSlots
+from runtime.core.model_slots import Declared, ModelSlots
 from runtime.core.slots import ReplicaSlots, Settling
 
 NOBODY = Member("", "")
 """Holds slots of which nobody can say whose request the engine may be at."""
+
+NOT_JUDGED = -1
+"""No version of `Followers`."""
 
 UNDECLARED_TOTAL = Seconds(600.0)
 """Stands in for `timeouts.total` of a model that is not declared any more: that setting's default."""
@@ -69,10 +72,16 @@ class SharedModel:
         self.known = False
         """Whether every slot that may be busy is known to be."""
         self.selling = False
-        self.version = -1
+        self.version = NOT_JUDGED
         """Of `Followers` when it was last judged whether it may be sold."""
         self.suspect_until = Instant(0.0)
         """Replicas that are seen before this may have leases of an authority that died."""
+
+    def declare(self, declared: Declared | None) -> None:
+        """It is declared, or (None) no more. Whether it may be sold is judged anew: tickets of others may come before
+        the declaration has been read here, and until then nobody may sell it."""
+        self.version = NOT_JUDGED
+        self.slots.declare(declared)
 
     @property
     def name(self) -> ModelName:

@@ -211,8 +211,9 @@ class Net:
         self.nodes[name] = node
         model = declared(total=20.0)
         node.holder.declare(model, node.now)
-        node.sharing.declare(model, node.now)
         self.observe(node)
+        late = self.rng.choice((0.0, 0.0, 0.1, 2.0))  # topics are read in any order: others may present tickets before
+        self.after(late, lambda: node.run(lambda: node.sharing.declare(model, node.now)))
         for stands in list(self.beats.values()):
             self.deliver_beat(node, stands)
         self.repeat(node, 1.0, lambda: self.beat(node))
