@@ -242,7 +242,7 @@ class Enrolment:
         wanted = min(max(there, firm), firm + held)  # successors that are still to come never raise it
         if wanted == there or (self._theirs is not None and self._theirs[0] == there):
             return
-        for seat in self._seats.values():
+        for seat in list(self._seats.values()):  # which come and go meanwhile
             if seat.leaving and seat.pod is not None:
                 await self._annotate(seat.pod, COST, FIRST_TO_GO)
         await self._tools.lease.hold()
@@ -266,11 +266,12 @@ class Enrolment:
         free.sort(key=lambda pod: (not pod.running, pod.created_at, pod.name))
         for replica, seat in sorted(self._seats.items()):
             if seat.pod is None and seat.firm and free:
-                seat.pod = next((pod for pod in free if pod.annotations.get(ANNOTATION_REPLICA) == replica), free[0])
-                free.remove(seat.pod)
-                await self._annotate(seat.pod, ANNOTATION_REPLICA, replica)
-                if seat.pod.annotations.get(COST) == FIRST_TO_GO:  # of one whose place another pod took
-                    await self._annotate(seat.pod, COST, "0")
+                pod = next((one for one in free if one.annotations.get(ANNOTATION_REPLICA) == replica), free[0])
+                seat.pod = pod  # which may be gone again while its annotations are written
+                free.remove(pod)
+                await self._annotate(pod, ANNOTATION_REPLICA, replica)
+                if pod.annotations.get(COST) == FIRST_TO_GO:  # of one whose place another pod took
+                    await self._annotate(pod, COST, "0")
         self._ring()
 
     async def _annotate(self, pod: PodView, name: str, value: str) -> None:

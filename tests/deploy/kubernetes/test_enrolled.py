@@ -292,3 +292,22 @@ async def test_what_another_hand_wrote_is_decided_first() -> None:
         assert (server.replicas, others) == (3, [3])
         await sit(made, "b", "c")
         assert (server.replicas, server.writes) == (3, [1])
+
+
+async def test_replicas_that_come_and_go_while_annotations_are_written_break_nothing() -> None:
+    """A pod is gone again while it is told whose it is, and a replica comes while another one is told that it goes."""
+    server, others = Scaled(), cast("list[int]", [])
+    async with enrolled(server, others) as made:
+        await sit(made, "a", "b")
+        merge = server.merge
+
+        async def slow(path: str, body: Json) -> Json:
+            await asyncio.sleep(0)
+            if COST in body.get("metadata", {}).get("annotations", {}):
+                made.reserve(ReplicaName("c"))
+            return await merge(path, body)
+
+        server.merge = slow  # type: ignore[method-assign]  # between two words of the API server things happen
+        await asyncio.wait_for(made.leave(ReplicaName("a")), 5)
+        (pod,) = await sit(made, "c")
+        assert (pod in server.pods, server.replicas, others) == (True, 2, [])
