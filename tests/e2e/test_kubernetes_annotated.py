@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.kubernetes.resources import DEPLOYMENTS, EVENTS, MODELS, STATEFUL_SETS, Resource
+from deploy.kubernetes.resources import DEPLOYMENTS, EVENTS, MODELS, PODS, STATEFUL_SETS
 from tests.support.kube_plane import ControlPlane
 from tests.support.kube_stories import annotated, burst
 from tests.support.kube_world import World, pod_model, world
@@ -21,22 +21,38 @@ async def told(here: World, kind: str) -> list[tuple[str, str]]:
         one.get("reportingController"))]  # fmt: skip
 
 
-@pytest.mark.parametrize("resource", [DEPLOYMENTS, STATEFUL_SETS], ids=lambda one: str(one.kind))
-async def test_an_annotation_enrols(plane: ControlPlane, tmp_path: Path, resource: Resource) -> None:
-    """A request wakes it, a burst grows it, it goes back to zero; without the annotation it is let go."""
+async def serving(here: World, count: int) -> dict[str, str] | None:
+    """The uids of the pods, by name, once so many replicas serve and no other pod is there."""
+    pods = {one["metadata"]["name"]: str(one["metadata"]["uid"]) for one in await here.pods()}
+    status = await here.status("mistral")
+    return pods if len(pods) == count == status.get("readyReplicas") else None
+
+
+async def test_an_annotation_enrols(plane: ControlPlane, tmp_path: Path) -> None:
+    """A StatefulSet's pod that somebody deletes is made good, and no other one goes. A burst grows it, without a floor
+    it goes back to zero; without the annotation it is let go."""
     async with world(plane, tmp_path) as here:
         await here.relume.start()
-        await annotated(here, resource)
-        await here.known("mistral")
+        await annotated(here, STATEFUL_SETS, **{"relume.dev/min-replicas": "2"})
+        path = STATEFUL_SETS.path(here.namespace, "mistral-7b")
+        before = await here.until("two serve", lambda: serving(here, 2))
+        await here.api.delete(PODS.path(here.namespace, "mistral-7b-0"))
+
+        async def made_good() -> dict[str, str] | None:
+            pods = await serving(here, 2)
+            return pods if pods and pods["mistral-7b-0"] != before["mistral-7b-0"] else None
+
+        after = await here.until("the pod is made good", made_good, 50.0)  # less than a start may take that hangs
+        assert after["mistral-7b-1"] == before["mistral-7b-1"]
+        await here.api.merge(path, {"metadata": {"annotations": {"relume.dev/min-replicas": None}}})
         assert await burst(here, "mistral") >= 2
-        path = resource.path(here.namespace, "mistral-7b")
 
         async def zero() -> bool:
             return bool((await here.api.get(path))["spec"].get("replicas") == 0 and not await here.pods())
 
         await here.until("it is at zero", zero)
-        assert ("Enrolled", "relume scales it as model mistral") in await told(here, resource.kind)
-        await annotated(here, resource, **{"relume.dev/model": None})
+        assert ("Enrolled", "relume scales it as model mistral") in await told(here, "StatefulSet")
+        await annotated(here, STATEFUL_SETS, "mistral", **{"relume.dev/model": None})
 
         async def let_go() -> bool:
             return await here.status("mistral") == {}
