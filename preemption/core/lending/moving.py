@@ -4,6 +4,7 @@ the ledger."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from events.types.reclaims import ReclaimChanged
@@ -87,6 +88,7 @@ class Moves:
         """Everything that is seen of the job, into its attempts and into the ledger."""
         self._look_for_places(seat)
         for identity in list(seat.open):
+            self._set_clock(seat, seat.open[identity], now)
             for _ in range(_STEPS_MOST):
                 case = seat.open.get(identity)
                 news = None if case is None else self._news(seat, case, now)
@@ -97,6 +99,14 @@ class Moves:
                 self.hold(seat)
                 self.claims.make(case)
         self.hold(seat)
+
+    def _set_clock(self, seat: JobSeat, case: Case, now: Instant) -> None:
+        """A leader before us, whose clock was ahead of ours, set the deadline: a state that should begin only later
+        begins now, so nobody waits for the difference."""
+        if now < case.attempt.since:
+            lasts = self.policy.attempt(None if seat.job is None else seat.job.policy).of(case.state)
+            deadline = Instant(min(case.attempt.deadline, now + lasts))
+            seat.open[case.id] = replace(case, attempt=replace(case.attempt, since=now, deadline=deadline))
 
     def settle(self, shorts: Mapping[str, Short], now: Instant) -> bool:
         """End claims that were used or are not wanted, and call off what no shortage needs; whether something became

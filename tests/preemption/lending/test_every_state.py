@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from preemption.core.attempts.states import ENDS, State
 from tests.support.lending import LendingWorld, assert_nothing_twice
 from tests.support.pool import needs, node
@@ -102,3 +104,27 @@ def test_however_often_it_yields_before_it_is_back_one_attempt_stays_open() -> N
     assert [one.state for one in every if one.ended] == [State.FAILED] * 7
     restores = sum(one.ledger.stages.get("restore", 0.0) for one in every)
     assert restores <= world.now - world.began
+
+
+@pytest.mark.parametrize(
+    ("trainer", "told", "state"),
+    [
+        (Trainer(hears=None, ends=None), 3.0, State.NOTIFIED),
+        (Trainer(saves=None, ends=None), 20.0, State.SAVING),
+        (Trainer(hears=None, ends=None), 15.0, State.STOPPING),
+    ],
+)
+def test_the_next_leaders_clock_may_be_behind(trainer: Trainer, told: float, state: State) -> None:
+    """By two hours: deadlines that were set by the other clock are not waited for."""
+    world = LendingWorld(node(gpus=1))
+    world.train("tune", trainer)
+    world.declare("llama", resources=needs(gpus=1))
+    world.settle()
+    world.pass_time(60, every=1.0)
+    world.wish("llama", 1)
+    world.pass_time(told, every=0.5)
+    assert world.states("tune")[-1] == state
+    world.now -= 7200
+    world.restart()
+    world.pass_time(200, every=1.0)
+    assert world.live("llama") == ["llama-r1-0"]
