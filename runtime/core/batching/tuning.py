@@ -35,7 +35,8 @@ LOOKS: Final = 2
 """Looks at full batches over which the engine's pace is averaged: half a second alone may be a batch or two."""
 
 REST: Final = 20
-"""Looks after a step each way did not pay, before another is tried: ten seconds."""
+"""Looks after a step each way did not pay, before another is tried: ten seconds. And as long no smaller batches are
+tried for the promise's sake after they made the engine do less."""
 
 WINDOW_PART: Final = 0.1
 """The window is at most this part of the promise."""
@@ -60,7 +61,7 @@ class State:
     """What a rule remembers. `window_most`, `cap`: the most of both knobs. Of `aimd_gpu`: smoothed `use` and `p99`. Of
     `adaptive`: `pace` of the engine, over the `looks` at full batches since `knobs.most` was changed; `tried`: what was
     allowed, and its pace, before the step that is being judged; `up`: the direction of steps; `failed`: the last
-    step did not pay; `rests`: looks until the next.
+    step did not pay; `rests`: looks until the next; `calm`: looks until fewer are tried for the promise's sake.
     """
 
     knobs: Knobs
@@ -74,6 +75,7 @@ class State:
     up: bool = True
     failed: bool = False
     rests: int = 0
+    calm: int = 0
 
 
 def begin(window: Seconds, most: int = 8, cap: int = MOST) -> State:
@@ -97,7 +99,7 @@ def aimd_gpu(state: State, look: Look, promise: Seconds) -> State:
 
 def adaptive(state: State, look: Look, promise: Seconds) -> State:
     """Ours: climbs to the size at which the engine does most in a second, and below it when a batch itself takes too
-    long.
+    long and smaller ones do not make it do less.
 
     GPU use is not asked. It tells that some kernel ran, not that a larger batch would do more in the same time; that is
     measured instead, by a step and a look at what came of it. While nobody queues nothing is tried.
@@ -107,10 +109,10 @@ def adaptive(state: State, look: Look, promise: Seconds) -> State:
     widest = min(state.window_most, WINDOW_PART * promise)
     window = Seconds(window / 2 if late else min(widest, window + 0.1 * widest))
     state = replace(state, knobs=Knobs(most, window), rests=max(0, state.rests - 1))
-    if late and 2.0 * look.takes > NEAR * promise:
-        # Who just missed a batch waits for it and for their own: without any queue they would be late.
-        part = min(0.9, max(0.5, NEAR * promise / (2.0 * look.takes)))
-        return _changed(replace(state, tried=None, up=False), max(LEAST, int(most * part)))
+    state = replace(state, calm=max(0, state.calm - 1))
+    smaller = _shorter(state, look, promise) if late else None
+    if smaller is not None:
+        return _changed(replace(state, tried=(most, look.pace), up=False, failed=False), smaller)
     if look.fill < FULL or not look.waiting:
         return state
     looks = state.looks + 1
@@ -124,6 +126,19 @@ def adaptive(state: State, look: Look, promise: Seconds) -> State:
     return _changed(replace(state, tried=(most, state.pace)), other)
 
 
+def _shorter(state: State, look: Look, promise: Seconds) -> int | None:
+    """Inputs at a time that may take short enough, if batches take too long: who just missed one waits for it and for
+    their own. A step to be judged like any other: where most of a batch's time is the same for one input as for many,
+    fewer at a time end fewer, and who queues waits longer. None: batches are short, or more wait than go next, or it
+    did not pay lately."""
+    mean = min(state.knobs.most, ceil(look.fill * state.knobs.most - 1e-9))
+    if state.calm or state.tried is not None or mean <= LEAST or look.waiting > state.knobs.most:
+        return None
+    if 2.0 * look.takes <= NEAR * promise:
+        return None
+    return max(LEAST, int(mean * min(0.9, max(0.5, NEAR * promise / (2.0 * look.takes)))))
+
+
 def _changed(state: State, most: int) -> State:
     """What is allowed from now on; the pace is measured anew."""
     return replace(state, knobs=Knobs(most, state.knobs.window), looks=0, pace=0.0)
@@ -134,8 +149,8 @@ def _judged(state: State, was: int, pace: float) -> State:
     pays = 1.0 + PAYS if state.up else 1.0 - PAYS
     if state.pace >= pace * pays:
         return replace(state, tried=None, failed=False)
-    rests = REST if state.failed else 0
-    return _changed(replace(state, tried=None, up=not state.up, rests=rests, failed=not state.failed), was)
+    rests, calm = REST if state.failed else 0, state.calm if state.up else REST
+    return _changed(replace(state, tried=None, up=not state.up, rests=rests, failed=not state.failed, calm=calm), was)
 
 
 def _smooth(old: float | None, new: float | None) -> float | None:

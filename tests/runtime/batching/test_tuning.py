@@ -82,6 +82,28 @@ def test_ours_finds_the_knee(start: int) -> None:
     assert ours.mean_batch >= 10
 
 
+@pytest.mark.parametrize("promise", [0.2, 0.5, 1.0])
+def test_a_promise_that_cannot_be_kept_makes_no_queue(promise: float) -> None:
+    """An engine that takes 0.41 s for one input and 0.72 s for 32: at six tenths of what it can do, fewer at a time
+    (one: 2.4 a second) would only make the queue longer. Mostly ours gives it what has come together."""
+    engine = BatchEngine(fixed=Seconds(0.4), each=Seconds(0.01), fits=32)
+    load = arrivals([Part(26.0, 60.0)], seed=1)
+    ours = simulate(load, begin(WINDOW, cap=32), adaptive, Seconds(promise), engine)
+    fixed = simulate(load, begin(WINDOW, 32), NO_RULE, Seconds(promise), engine)
+    assert ours.p50 <= 1.15 * fixed.p50
+    assert ours.p99 <= 2.5 * fixed.p99 < 4.0
+
+
+def test_smaller_batches_for_the_promise_where_they_cost_nothing() -> None:
+    """An engine that takes 50 ms for each input, whatever comes together, ends each one sooner alone."""
+    engine = BatchEngine(fixed=Seconds(0.0), each=Seconds(0.05), beyond=Seconds(0.05))
+    load = arrivals([Part(16.0, 60.0)], seed=1)
+    ours = simulate(load, begin(WINDOW), adaptive, PROMISE, engine)
+    fixed = simulate(load, begin(WINDOW, 32), NO_RULE, PROMISE, engine)
+    assert ours.most <= 2
+    assert ours.within > fixed.within + 0.05
+
+
 def test_ours_beside_the_baseline() -> None:
     """Steps of load: ours keeps half again as many within the promise as the baseline, which answers late ones with
     smaller batches, and as a fixed 32. Where a fixed one is enough, ours is no worse."""
