@@ -1,7 +1,8 @@
-"""What the price of a cold start keeps to on apps that it was not chosen on: FeMux's 93, in halves.
+"""What the price of a cold start keeps to on apps that it was not chosen on: FeMux's 93.
 
-On one half of the apps the dearest price is chosen whose memory keeps to the bound; the other half is judged with it,
-and the other way round, so that each app is judged once by a price that it had no say in. Drawn twenty times by a seed.
+The dearest price whose memory keeps to the bound on the functions of Azure that the forecast was not learned from is
+judged on all of FeMux's apps. And so on one half of the apps, judged on the other half, and the other way round: so
+each app is judged once by a price that it had no say in. Drawn twenty times by a seed.
 The weights of the forecast are from Azure's functions, none from these apps. No clock is in these figures.
 """
 
@@ -17,17 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoscaler.core.grains.peers import KeepAlive
-from autoscaler.core.grains.policy import Relume
+from autoscaler.core.grains.policy import RelumeByMemory
 from bench.figures import Effort, Figure, Target, median
-from deploy.simulation.minutes import COLD_PART, MINUTE, MinuteTrace, only, read_femux
+from deploy.simulation.minutes import COLD_PART, MINUTE, MinuteTrace, only, read_azure_functions, read_femux
 from deploy.simulation.naming import Made
 from deploy.simulation.replaying import Work, held_by
 from events.units import Seconds
 from tests.support.needs import traces_folder
 
-PRICES: Final = (*range(120, 301, 10), 600, 1200, *range(1600, 3001, 100), 3600)
-"""Seconds of an idle replica that a cold start may be worth."""
-DEFAULT: Final = 2500
+PRICES: Final = (*range(12, 45), 100, 200, *range(280, 451, 5), 500, 600)
+"""Seconds of an idle GB that a cold start may be worth."""
 FEWEST, LEANEST = 1.40, 0.96
 """Of the memory of `keepalive(1m)`: what the two gates allow."""
 SPLITS: Final = 20
@@ -56,26 +56,29 @@ async def run(effort: Effort) -> list[Figure]:
     what = "FeMux, the price chosen on the other half of the apps"
     traces = traces_folder()
     file, common = traces / "femux_knative100_containers_per_min.csv.gz", traces / "result_sim_femux_100apps.csv"
-    if not file.is_file() or not common.is_file():
+    azure = traces / "azure_functions_2019_sample500_invocations.csv.gz"
+    if not all(one.is_file() for one in (file, common, azure)):
         return [Figure(what, why=f"there are no traces in {traces}")]
-    trace = _common(read_femux(file), common)
+    trace, functions = _common(read_femux(file), common), read_azure_functions(azure)
     told = _told(trace, effort.size(len(trace.names), 10))
-    apps, figures = range(told.cold.shape[1]), list[Figure]()
+    other = _told(only(functions, functions.names[1::2]), effort.size(len(functions.names) // 2, 10))
+    figures = list[Figure]()
     for bound, gate in ((FEWEST, 350.0), (LEANEST, 2172.0)):
         drawn = [_crossed(told, bound, seed) for seed in range(SPLITS)]
         colds, memories = [float(cold) for cold, _, _ in drawn], [memory for _, memory, _ in drawn]
         prices = sorted({price for _, _, chosen in drawn for price in chosen})
-        why = f"{SPLITS} draws; prices chosen: {', '.join(map(str, prices))} s"
+        why = f"{SPLITS} draws; prices chosen: {', '.join(map(str, prices))} GB.s"
         name = f"{what}, memory at most {bound:g} there"
         judged = None if effort.quick else Target(gate)
+        price = _dearest(other, bound, range(other.cold.shape[1]))
+        cold, memory, yardstick = told.of(price, range(told.cold.shape[1]))
         figures += [
+            Figure(f"FeMux, the price chosen on Azure, memory at most {bound:g} there: cold starts", "", cold,
+                   target=judged, why=f"{memory / yardstick:.3f} times the memory; price: {PRICES[price]} GB.s"),
             Figure(f"{name}: cold starts", "", median(colds), target=judged, low=min(colds), high=max(colds), why=why),
             Figure(f"{name}: memory", "x", median(memories), target=None if effort.quick else Target(bound),
                    low=min(memories), high=max(memories)),
         ]  # fmt: skip
-    cold, memory, yardstick = told.of(PRICES.index(DEFAULT), apps)
-    why = f"{memory / yardstick:.3f} times the memory of keepalive(1m)"
-    figures.append(Figure(f"FeMux, all apps at {DEFAULT} s: cold starts", "", cold, why=why))
     return figures
 
 
@@ -90,10 +93,10 @@ def _common(trace: MinuteTrace, common: Path) -> MinuteTrace:
 
 def _told(trace: MinuteTrace, apps: int) -> Told:
     needed = tuple(tuple(row) for row in trace.needed[:apps].tolist())
-    ours: tuple[tuple[str, Made], ...] = tuple((f"{one}", Relume(Seconds(one))) for one in PRICES)
+    ours: tuple[tuple[str, Made], ...] = tuple((f"{one}", RelumeByMemory(Seconds(one))) for one in PRICES)
     plain: tuple[tuple[str, Made], ...] = (("keepalive", KeepAlive(Seconds(MINUTE))),)
-    held, base = held_by(Work(ours, 0, needed)), held_by(Work(plain, 0, needed))
     gb = trace.memory_gb[:apps]
+    held, base = (held_by(Work(some, 0, needed, tuple(gb.tolist()))) for some in (ours, plain))
 
     def memory(rows: NDArray[np.int64]) -> NDArray[np.float64]:
         cold = np.maximum(0, trace.needed[:apps] - rows)

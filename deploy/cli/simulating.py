@@ -76,9 +76,9 @@ def simulate(  # noqa: PLR0913 - one parameter an option
     through the next. Every model starts unknown. Nothing is random: the same trace gives the same figures.
 
     \b
-    relume             by expected cost, from a forecast; coldStartCost is what
-                       a cold start is worth, in seconds of one idle replica
-                       [2500s]. The lower it is, the less memory is held.
+    relume             by expected cost, from a forecast; a cold start is worth
+                       idleGb of one idle GB [330s], or coldStartCost of one
+                       idle replica. The lower it is, the less is held.
     keepalive(5m)      the most that was needed in the last five minutes
     kpa                Knative: stableWindow 60s, grace 30s
     keda, hpa          cooldown and stabilisation of 300s, tolerance of 10 %

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from autoscaler.core.grains.histogram import HybridHistogram
 from autoscaler.core.grains.peers import Concurrency, Hpa, Keda, KeepAlive, Knative
-from autoscaler.core.grains.policy import GrainPolicy, Relume
+from autoscaler.core.grains.policy import GrainPolicy, Relume, RelumeByMemory
 from deploy.simulation.own import OwnPolicy
 from events.units import Seconds, parse_duration
 
@@ -26,7 +26,8 @@ class Foreseeing:
     """The oracle, which is made anew for each model: it must know what will be needed."""
 
 
-Made = AnyPolicy | Foreseeing
+Made = AnyPolicy | Foreseeing | RelumeByMemory
+"""The last two are made anew for each model, of what is known of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,16 @@ class _Known:
     main: str = ""
 
 
+def _ours(cold_start_cost: Seconds | None = None, idle_gb: Seconds | None = None) -> Made:
+    if cold_start_cost is None:
+        return RelumeByMemory() if idle_gb is None else RelumeByMemory(idle_gb)
+    if idle_gb is not None:
+        raise ValueError("coldStartCost and idleGb both say what a cold start is worth; leave one out")
+    return Relume(cold_start_cost)
+
+
 KNOWN: Final[Mapping[str, _Known]] = {
-    "relume": _Known(Relume, {"coldStartCost": "cold_start_cost"}, "coldStartCost"),
+    "relume": _Known(_ours, {"coldStartCost": "cold_start_cost", "idleGb": "idle_gb"}, "coldStartCost"),
     "keepalive": _Known(KeepAlive, {"keep": "keep"}, "keep"),
     "kpa": _Known(Knative, {"stableWindow": "stable_window", "grace": "grace"}, "stableWindow"),
     "keda": _Known(Keda, {"cooldown": "cooldown"}, "cooldown"),
@@ -69,7 +78,10 @@ def read_policy(text: str) -> Made:
     given = _given(text, known, shape)
     if name in _NEEDS_VALUE and not given:
         raise BadPolicy(f"{text!r} does not say how long; write {name}(5m)")
-    return known.make(**given)
+    try:
+        return known.make(**given)
+    except ValueError as error:
+        raise BadPolicy(f"{text!r}: {error}") from error
 
 
 def _given(text: str, known: _Known, shape: re.Match[str]) -> dict[str, Seconds]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoscaler.core.grains.oracle import Oracle
-from autoscaler.core.grains.policy import Relume
+from autoscaler.core.grains.policy import Relume, RelumeByMemory
 from deploy.simulation.minutes import MinuteTotals, MinuteTrace, account
 from deploy.simulation.naming import AnyPolicy, Foreseeing, Made
 
@@ -25,6 +25,8 @@ WORTH_A_PROCESS: Final = 20_000
 
 CHUNKS: Final = 8
 """Pieces of work a process: enough that none waits long for the last."""
+
+OURS: Final = (Relume, RelumeByMemory)
 
 Held = NDArray[np.int64]
 Progress = Callable[[int], None]
@@ -42,11 +44,13 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Some models of a trace for policies that remember alike. `first`: the row of the first of the models."""
+    """Some models of a trace for policies that remember alike. `first`: the row of the first of the models.
+    `memory_gb`: of one replica of each."""
 
     policies: tuple[tuple[str, Made], ...]
     first: int
     needed: tuple[tuple[int, ...], ...]
+    memory_gb: tuple[float, ...]
 
 
 def replay(trace: MinuteTrace, policies: dict[str, Made], jobs: int, progress: Progress) -> dict[str, Outcome]:
@@ -62,9 +66,9 @@ def replay(trace: MinuteTrace, policies: dict[str, Made], jobs: int, progress: P
 def _pieces(trace: MinuteTrace, policies: dict[str, Made], processes: int) -> list[Work]:
     count = len(trace.names)
     size = max(1, -(-count // (processes * CHUNKS)))
-    rows = [tuple(row) for row in trace.needed.tolist()]
+    rows, memory = [tuple(row) for row in trace.needed.tolist()], trace.memory_gb.tolist()
     return [
-        Work(group, first, tuple(rows[first : first + size]))
+        Work(group, first, tuple(rows[first : first + size]), tuple(memory[first : first + size]))
         for group in _alike(policies)
         for first in range(0, count, size)
     ]
@@ -73,8 +77,8 @@ def _pieces(trace: MinuteTrace, policies: dict[str, Made], processes: int) -> li
 def _alike(policies: dict[str, Made]) -> list[tuple[tuple[str, Made], ...]]:
     """Policies that remember alike and only hold otherwise go together: ours learns once for all prices. They come
     first, since they take longest."""
-    ours = tuple(one for one in policies.items() if isinstance(one[1], Relume))
-    others: list[tuple[tuple[str, Made], ...]] = [(one,) for one in policies.items() if not isinstance(one[1], Relume)]
+    ours = tuple(one for one in policies.items() if isinstance(one[1], OURS))
+    others: list[tuple[tuple[str, Made], ...]] = [(one,) for one in policies.items() if not isinstance(one[1], OURS)]
     return [ours, *others] if ours else others
 
 
@@ -96,12 +100,15 @@ def held_by(work: Work) -> Held:
     """What each policy held of each model in each grain (policies x models x grains): decided at the end of the grain
     before, from the past alone."""
     rows = []
-    for needed in work.needed:
-        policies: list[AnyPolicy] = [
-            Oracle(needed) if isinstance(made, Foreseeing) else made for _, made in work.policies
-        ]
-        rows.append(_held(policies, needed))
+    for needed, memory in zip(work.needed, work.memory_gb, strict=True):
+        rows.append(_held([_of_model(made, needed, memory) for _, made in work.policies], needed))
     return np.array(rows, dtype=np.int64).transpose(1, 0, 2)
+
+
+def _of_model(made: Made, needed: tuple[int, ...], memory_gb: float) -> AnyPolicy:
+    if isinstance(made, Foreseeing):
+        return Oracle(needed)
+    return made.of(memory_gb) if isinstance(made, RelumeByMemory) else made
 
 
 def _held(policies: Sequence[AnyPolicy], needed: Sequence[int]) -> list[list[int]]:

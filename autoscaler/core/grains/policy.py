@@ -27,16 +27,20 @@ class GrainPolicy(Protocol[S]):
         ...
 
 
-DEFAULT_COST: Final = Seconds(2500.0)
-"""What a cold start is worth when nobody says, in seconds of one idle replica: 42 minutes. A choice of this project;
-what other prices give is in docs/benchmarks.md."""
+DEFAULT_IDLE_GB: Final = Seconds(330.0)
+"""What a cold start is worth when nobody says, in seconds of one idle GB. Chosen where it costs 1.40 times the memory
+of `keepalive(1m)` on the half of the Azure Functions sample that the prior was not learned from; what other prices give
+is in docs/benchmarks.md."""
+
+COST_MOST: Final = Seconds(604_800.0)
+"""A week: what a cold start may be worth of one replica, as in a declaration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Relume:
     """Ours: hold what is worth holding by its forecast (`autoscaler.core.forecast.hold`)."""
 
-    cold_start_cost: Seconds = DEFAULT_COST
+    cold_start_cost: Seconds
 
     def begin(self) -> Outlook:
         """Nothing is known."""
@@ -49,3 +53,16 @@ class Relume:
     def hold(self, state: Outlook) -> int:
         """By expected cost."""
         return state.hold(self.cold_start_cost)
+
+
+@dataclass(frozen=True, slots=True)
+class RelumeByMemory:
+    """Ours, with one price for all models, in what their replicas take: a cold start is worth one GB that idles for so
+    long, so a small model is held longer. It is made for each model, whose memory is declared beforehand."""
+
+    idle_gb: Seconds = DEFAULT_IDLE_GB
+
+    def of(self, memory_gb: float) -> Relume:
+        """For a model whose replicas take so much each. What takes nothing is held as long as anything may be."""
+        worth = self.idle_gb / memory_gb if memory_gb > 0.0 else COST_MOST
+        return Relume(Seconds(min(COST_MOST, worth)))

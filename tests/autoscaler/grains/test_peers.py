@@ -16,7 +16,7 @@ from events.units import Seconds
 
 needs = st.lists(st.integers(0, 6), max_size=30)
 ALL: list[GrainPolicy[Any]] = [
-    KeepAlive(Seconds(300.0)), Knative(), Concurrency(), Hpa(), Keda(), HybridHistogram(), Relume(),
+    KeepAlive(Seconds(300.0)), Knative(), Concurrency(), Hpa(), Keda(), HybridHistogram(), Relume(Seconds(2500.0)),
 ]  # fmt: skip
 
 

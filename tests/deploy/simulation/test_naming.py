@@ -6,7 +6,7 @@ import pytest
 
 from autoscaler.core.grains.histogram import HybridHistogram
 from autoscaler.core.grains.peers import Concurrency, Hpa, Keda, KeepAlive, Knative
-from autoscaler.core.grains.policy import Relume
+from autoscaler.core.grains.policy import Relume, RelumeByMemory
 from deploy.simulation.naming import BadPolicy, Foreseeing, read_policy
 from deploy.simulation.own import OwnPolicy
 from events.units import Seconds
@@ -15,7 +15,8 @@ from events.units import Seconds
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
-        ("relume", Relume()),
+        ("relume", RelumeByMemory()),
+        ("relume:idleGb=28s", RelumeByMemory(Seconds(28.0))),
         ("relume:coldStartCost=300s", Relume(Seconds(300.0))),
         ("relume(5m)", Relume(Seconds(300.0))),
         ("keepalive(5m)", KeepAlive(Seconds(300.0))),
@@ -44,7 +45,8 @@ def test_what_is_meant(text: str, meant: object) -> None:
         ("keepalive()", "'' is not a duration"),
         ("keepalive(5)", "'5' is not a duration"),
         ("oracle(5m)", "oracle takes no value"),
-        ("relume:cost=5s", "no option 'cost'; it has coldStartCost"),
+        ("relume:cost=5s", "no option 'cost'; it has coldStartCost, idleGb"),
+        ("relume:coldStartCost=5s,idleGb=5s", "leave one out"),
         ("kpa:grace=1s,grace=2s", "sets grace twice"),
         ("kpa:grace=1s,", "no option ''"),
         ("hybrid-histogram:bins=5m", "it has none"),

@@ -55,12 +55,13 @@ def test_keepalive_is_the_published_table() -> None:
 @pytest.mark.needs("traces")
 def test_ours_against_the_best_published() -> None:
     """Started cold: at most 350 cold starts at 1.40 times the memory of `keepalive(1m)`, and 2,172 at 0.96 times.
-    (FeMux: 2,172 at 1.40.)"""
+    (FeMux: 2,172 at 1.40.) The first by the default, whose price is from another trace; the second is a point of the
+    curve."""
     folder = traces_folder()
     trace = only(read_femux(folder / FEMUX), common_apps(folder))
-    outcomes = over(trace, "keepalive(1m)", "relume", "relume:coldStartCost=180s", jobs=0)
+    outcomes = over(trace, "keepalive(1m)", "relume", "relume:idleGb=28s", jobs=0)
     plain = outcomes["keepalive(1m)"].totals.memory_gb_seconds
-    dear, cheap = outcomes["relume"].totals, outcomes["relume:coldStartCost=180s"].totals
+    dear, cheap = outcomes["relume"].totals, outcomes["relume:idleGb=28s"].totals
     assert dear.cold_starts <= 350
     assert dear.memory_gb_seconds <= 1.40 * plain
     assert cheap.cold_starts <= 2172
@@ -77,10 +78,23 @@ def trace() -> MinuteTrace:
 @pytest.mark.slow
 def test_processes_change_nothing(trace: MinuteTrace) -> None:
     """Over two processes as in this one, and as one by one."""
-    typed = ("relume", "relume:coldStartCost=300s", "keepalive(3m)", "oracle")
+    typed = ("relume", "relume:coldStartCost=300s", "keepalive(3m)", "oracle", "relume:idleGb=150s")
     alone = over(trace, *typed)
     assert over(trace, *typed, jobs=2) == alone
     assert over(trace, typed[1])[typed[1]] == alone[typed[1]]
+    assert alone["relume:idleGb=150s"] == alone["relume:coldStartCost=300s"]  # each takes half a GB
+
+
+def test_one_price_for_all_holds_the_small_longer() -> None:
+    """Two models with the same past: of the large one no more is held, and at this price less; each as by its own
+    price of a replica."""
+    rows = [[int(minute % 7 == 0) for minute in range(150)]] * 2
+    one, two = (MinuteTrace((name,), np.array([row]), np.array([gb]))
+                for name, row, gb in zip("ab", rows, (0.25, 4.0), strict=True))  # fmt: skip
+    small, large = (over(one_of, "relume:idleGb=150s")["relume:idleGb=150s"] for one_of in (one, two))
+    assert small == over(one, "relume:coldStartCost=600s")["relume:coldStartCost=600s"]
+    assert large.totals.idle_replica_seconds < small.totals.idle_replica_seconds
+    assert large.totals.cold_starts >= small.totals.cold_starts
 
 
 def test_the_oracle_is_the_bound(trace: MinuteTrace) -> None:
