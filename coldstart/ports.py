@@ -18,14 +18,14 @@ class Source(Protocol):
         """The version, where the address itself says it and it cannot change: then a hit asks nobody. Else None."""
 
     def connect(self) -> Channel:
-        """A way to read it, for one thread."""
+        """A way to read it, for one thread at a time."""
 
     def shown(self) -> str:
         """The address without secrets, for people, events and manifests."""
 
 
 class Channel(Protocol):
-    """One thread's way to read a source; it may be used again after a failed read."""
+    """A way to read a source, for one thread at a time; it may be used again after a failed read."""
 
     def read(self, span: Span, of: Described, into: memoryview) -> None:
         """Fill `into` with exactly this span of that version of that file.

@@ -72,7 +72,7 @@ class FileSource:
             return file.read(INDEX_BYTES_MOST)
 
     def connect(self) -> Channel:
-        """For one thread."""
+        """For one thread at a time."""
         return _FileChannel(self)
 
 

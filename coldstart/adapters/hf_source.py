@@ -76,7 +76,7 @@ class HfSource:
         return self._revision if _COMMIT.match(self._revision) else None
 
     def connect(self) -> Channel:
-        """For one thread."""
+        """For one thread at a time."""
         return HttpChannel(self, host_of(urlsplit(self._endpoint)))
 
     def url(self, of: Described) -> str:

@@ -48,7 +48,7 @@ class HttpSource:
         return None
 
     def connect(self) -> Channel:
-        """For one thread."""
+        """For one thread at a time."""
         return self._channel()
 
     def _channel(self) -> HttpChannel:

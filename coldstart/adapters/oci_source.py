@@ -76,7 +76,7 @@ class OciSource:
         return self._digest
 
     def connect(self) -> Channel:
-        """For one thread."""
+        """For one thread at a time."""
         return self._channel()
 
     def _channel(self) -> HttpChannel:

@@ -68,7 +68,7 @@ class PeerSource:
         return self.origin.describe()
 
     def connect(self) -> Channel:
-        """For one thread."""
+        """For one thread at a time."""
         with self._lock:
             self._used = True
         return _PeerChannel(self, self.origin.connect())

@@ -53,7 +53,7 @@ class StoreSource:
         return None
 
     def connect(self) -> Channel:
-        """For one thread."""
+        """For one thread at a time."""
         return _StoreChannel(self)
 
     def describe(self) -> Listing:

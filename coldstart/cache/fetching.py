@@ -93,7 +93,11 @@ class Fetch:
         self._changed = threading.Condition()
         self._connections = Connections(policy)
         self._error: BaseException | None = None
-        self._channels: dict[int, Channel] = {}
+        self._channels: list[Channel] = []
+        self._idle: list[Channel] = []
+        """Connections that nobody reads over; the one used last is the next."""
+        self._reading = 0
+        """Readers that have a connection. Who writes has given it back: another reads over it meanwhile."""
         self._kept: dict[int, mmap.mmap] = {}
         self._spare: list[mmap.mmap] = []
         self._writing = 0
@@ -118,7 +122,7 @@ class Fetch:
             told.verified(chunks[index].length)
         crew = [
             threading.Thread(target=self._reader, args=(number,), name=f"weights-{number}", daemon=True)
-            for number in range(min(self._policy.connections_most, self._board.left))
+            for number in range(min(self._policy.connections_most + 1, self._board.left))
         ]
         for thread in crew:
             thread.start()
@@ -173,32 +177,47 @@ class Fetch:
             return span
 
     def _reader(self, number: int) -> None:
-        channel = self._source.connect()
-        with self._changed:
-            self._channels[number] = channel
         buffer: mmap.mmap | None = None
         try:
-            while (span := self._turn(number)) is not None:
-                buffer = self._one(channel, span, _buffer(self._room) if buffer is None else buffer)
+            while (turn := self._turn(number)) is not None:
+                buffer = self._one(*turn, _buffer(self._room) if buffer is None else buffer)
         except Exception as error:  # noqa: BLE001 - told to the one who waits for the fetch, by `_hash`
             self._fail(error)
-        finally:
-            channel.close()
 
-    def _turn(self, number: int) -> Span | None:
-        """The next chunk for this reader; None: the fetch is over."""
+    def _turn(self, number: int) -> tuple[Channel, Span] | None:
+        """A connection and the next chunk for it; None: the fetch is over.
+
+        One reader more than connections takes part: while one writes, there is another for its connection.
+        """
         with self._changed:
             while self._error is None and not self._board.done:
                 if (
-                    number < self._connections.allowed
+                    number <= self._connections.allowed
+                    and self._reading < self._connections.allowed
                     and self._clock.now() >= self._paused_until
                     and self._cursors.backlog < self._policy.ahead_chunks
                 ):
                     span = self._board.take(self._clock.now(), self._policy.hedge_after)
                     if span is not None:
-                        return span
+                        self._reading += 1
+                        return self._connection(), span
                 self._changed.wait(_LOOK)
         return None
+
+    def _connection(self) -> Channel:
+        """One that nobody reads over. There are never more than were allowed at a time."""
+        if self._idle:
+            return self._idle.pop()
+        channel = self._source.connect()
+        self._channels.append(channel)
+        return channel
+
+    def _give_back(self, channel: Channel) -> None:
+        """Another may read over it."""
+        with self._changed:
+            self._reading -= 1
+            self._idle.append(channel)
+            self._changed.notify_all()
 
     def _one(self, channel: Channel, span: Span, buffer: mmap.mmap) -> mmap.mmap | None:
         """Read one chunk; the buffer for the next. After a failure, wait as long as patience says."""
@@ -210,7 +229,9 @@ class Fetch:
                 channel.read(span, part.of, view)
         except Retryable as error:
             self._again(span, error)
+            self._give_back(channel)  # not before: the wait is the connection's
             return buffer
+        self._give_back(channel)
         speed = span.length / max(1e-6, self._clock.now() - began)
         digest = blake3(view).hexdigest()
         if not self._claimed(span, speed):
@@ -272,7 +293,7 @@ class Fetch:
     def _break_off(self) -> None:
         """Readers that are in the middle of something nobody needs any more."""
         with self._changed:
-            channels = list(self._channels.values())
+            channels = list(self._channels)
             self._changed.notify_all()
         for channel in channels:
             channel.close()

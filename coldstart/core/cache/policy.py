@@ -19,8 +19,8 @@ class FetchPolicy:
     connections_first: int = 2
     connections_most: int = 16
     """One connection was capped at 80 MiB/s by object stores' servers; beyond 8 to 16 one core is busy (measured).
-    Bounds memory too: a chunk a connection. From a server that is faster than the digest, 2 connections take half the
-    CPU of 16 (measured: what waits in 16 sockets has left the processor's caches)."""
+    Bounds memory too: a chunk a connection, and one for who writes. From a server that is faster than the digest, 2
+    connections take half the CPU of 16 (measured: what waits in 16 sockets has left the processor's caches)."""
     waiting_chunks: int = 4
     """Chunks kept in memory for the in-order digest; beyond them it reads the file again (page cache). With 8, the page
     faults of fresh buffers cost more than the reading (measured)."""

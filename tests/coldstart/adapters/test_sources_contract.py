@@ -122,7 +122,8 @@ def test_what_is_not_there_is_told(place: Open, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", REMOTE)
 def test_the_rest_is_fetched_by_the_next_try(place: Open, kind: str, content: bytes) -> None:
-    """What was verified before a failure is not asked for again."""
+    """What was verified before a failure is not asked for again. (The sixth may be on its way to the disk when the
+    seventh fails.)"""
     at = place(kind, {NAME: content}, NAME)
     at.impatient(retries=0, retries_share=0.0, connections_first=1, connections_most=1)
     at.fail("5xx", 6)
@@ -130,7 +131,7 @@ def test_the_rest_is_fetched_by_the_next_try(place: Open, kind: str, content: by
         at.fetch(at.one)
     got = at.fetch(at.one)
     assert got.path.read_bytes() == content
-    assert got.transferred == len(content) - 6 * CHUNK
+    assert len(content) - got.transferred in (5 * CHUNK, 6 * CHUNK)
 
 
 @pytest.mark.parametrize("kind", REMOTE)
