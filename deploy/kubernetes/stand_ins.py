@@ -6,12 +6,12 @@ and that somebody else deletes is a person's no: no other is made, and the alloc
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from deploy.kubernetes.api import ApiError, ApiUnavailable, pause
+from deploy.kubernetes.api import ApiError
+from deploy.kubernetes.marked import Marked
 from deploy.kubernetes.node_news import NodeNews
 from deploy.kubernetes.own_pod import END_GRACE
 from deploy.kubernetes.resources import PODS
@@ -57,8 +57,7 @@ class StandInPods:
         self._changed = changed
         self._pods: dict[ModelName, dict[str, PodView]] = {}
         self._past: dict[ModelName, Past] = {}
-        self._dirty: dict[ModelName, None] = {}
-        self._wake = asyncio.Event()
+        self._marked = Marked("the stand-ins of", lambda name: self._do(ModelName(name)))
         self._alarms: Alarms[ModelName] = Alarms(tools.clock)
         self._begun = False
         self._said: dict[ModelName, str] = {}
@@ -78,8 +77,7 @@ class StandInPods:
     def look(self, name: ModelName) -> None:
         """A model's call may have changed."""
         if self._begun and (name in self._pods or name in self._past or self._wanted(name) is not None):
-            self._dirty[name] = None
-            self._wake.set()
+            self._marked.mark(name)
 
     def heard(self, pod: PodView, there: bool) -> None:
         """A pod changed."""
@@ -129,23 +127,8 @@ class StandInPods:
 
     async def run(self) -> None:
         """Make and end until cancelled."""
-        tries = 0
         while True:
-            await self._wake.wait()
-            self._wake.clear()
-            dirty, self._dirty = self._dirty, {}
-            while dirty:
-                name = next(iter(dirty))
-                try:
-                    await self._do(name)
-                    tries = 0
-                except ApiUnavailable as error:
-                    self._dirty = dirty | self._dirty
-                    self._wake.set()
-                    await pause(tries, error.after)
-                    tries += 1
-                    break
-                del dirty[name]
+            await self._marked.next()
 
     async def ring(self) -> None:
         """Look again when time alone says so, until cancelled."""

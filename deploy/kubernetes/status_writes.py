@@ -4,14 +4,14 @@ away delays nothing else.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
-from deploy.kubernetes.api import ApiError, ApiUnavailable, pause
+from deploy.kubernetes.api import ApiError
+from deploy.kubernetes.marked import Marked
 from events.clock import Clock
 from events.units import Instant, Seconds
 
@@ -36,36 +36,22 @@ class StatusWrites:
         self._word = word
         self._clock = clock
         self._tell = tell
-        self._dirty: dict[str, None] = {}
-        self._wake = asyncio.Event()
+        self._marked = Marked(f"the status of {word}", self._write)
 
     def mark(self, name: str) -> None:
         """Something about it changed."""
-        self._dirty[name] = None
-        self._wake.set()
+        self._marked.mark(name)
 
     async def run(self) -> None:
         """Write until cancelled."""
-        tries = 0
         while True:
-            await self._wake.wait()
-            self._wake.clear()
-            dirty, self._dirty = self._dirty, {}
-            while dirty:
-                name = next(iter(dirty))
-                try:
-                    await self._tell(name)
-                    tries = 0
-                except ApiUnavailable as error:
-                    self._dirty = dirty | self._dirty
-                    self._wake.set()
-                    logger.debug("the status of %s %s and others waits: %s", self._word, name, error)
-                    await pause(tries, error.after)
-                    tries += 1
-                    break
-                except ApiError as error:
-                    gone = error.status == HTTPStatus.NOT_FOUND  # it was deleted meanwhile
-                    level = logging.DEBUG if gone else logging.WARNING
-                    logger.log(level, "the status of %s %s cannot be written: %s", self._word, name, error)
-                del dirty[name]
+            await self._marked.next()
             await self._clock.sleep_until(Instant(self._clock.now() + APART))
+
+    async def _write(self, name: str) -> None:
+        try:
+            await self._tell(name)
+        except ApiError as error:
+            gone = error.status == HTTPStatus.NOT_FOUND  # it was deleted meanwhile
+            level = logging.DEBUG if gone else logging.WARNING
+            logger.log(level, "the status of %s %s cannot be written: %s", self._word, name, error)
