@@ -5,16 +5,16 @@ Blobs are on another host, by a redirect, as registries before an object store d
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
 import hashlib
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from aiohttp import web
+
+from tests.support.web_thread import served
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 RAW = "application/vnd.cncf.model.weight.v1.raw"
@@ -127,34 +127,12 @@ def _basic(who: str) -> str:
 @contextlib.contextmanager
 def serving(registry: Registry) -> Iterator[Registry]:
     """Serve it from a thread with a loop of its own."""
-    loop, ready = asyncio.new_event_loop(), threading.Event()
-
-    async def begin() -> web.AppRunner:
-        app = web.Application()
-        app.router.add_get("/v2/", registry.ping)
-        app.router.add_get("/token", registry.token)
-        app.router.add_get(f"/v2/{registry.repository}/manifests/{{reference}}", registry.manifest)
-        app.router.add_get(f"/v2/{registry.repository}/blobs/{{digest}}", registry.blob)
-        app.router.add_get("/store/{digest}", registry.store)
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        registry.port = runner.addresses[0][1]
-        ready.set()
-        return runner
-
-    def run() -> None:
-        asyncio.set_event_loop(loop)
-        runner = loop.run_until_complete(begin())
-        loop.run_forever()
-        loop.run_until_complete(runner.cleanup())
-        loop.close()
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    assert ready.wait(60)
-    try:
+    app = web.Application()
+    app.router.add_get("/v2/", registry.ping)
+    app.router.add_get("/token", registry.token)
+    app.router.add_get(f"/v2/{registry.repository}/manifests/{{reference}}", registry.manifest)
+    app.router.add_get(f"/v2/{registry.repository}/blobs/{{digest}}", registry.blob)
+    app.router.add_get("/store/{digest}", registry.store)
+    with served(app) as port:
+        registry.port = port
         yield registry
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(60)

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import hashlib
 import json
-import os
-import shutil
 import socket
 import subprocess
 import time
@@ -21,42 +18,25 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.fake_registry import MANIFEST, layer
+from tests.support.go_program import GoProgram
 
-VERSION: Final = "v0.22.1"
-MODULE: Final = "github.com/google/go-containerregistry/cmd/registry"
-BUILT_WITHIN: Final = 900.0  # seconds; it takes some, with nothing but the standard library below it
+PROGRAM: Final = GoProgram(
+    "registry", "github.com/google/go-containerregistry/cmd/registry", "v0.22.1", "oci-registry",
+    "RELUME_REGISTRY_CACHE", 900.0,
+)  # fmt: skip
+"""It takes seconds to build, with nothing but the standard library below it."""
 READY_WITHIN: Final = 60.0
-
-
-def cache() -> Path:
-    """Where the program of this version is kept."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "relume" / "oci-registry"
-    return Path(os.environ.get("RELUME_REGISTRY_CACHE") or home) / VERSION
 
 
 def there() -> bool:
     """Whether one can be started: the program, or Go."""
-    return (cache() / "registry").exists() or shutil.which("go") is not None
-
-
-def prepare() -> Path:
-    """The program; built once, also when several processes ask."""
-    home = cache()
-    home.mkdir(parents=True, exist_ok=True)
-    with (home / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (home / "registry").exists():
-            flags = {"GOBIN": str(home / "building"), "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -trimpath"}
-            command = ["go", "install", f"{MODULE}@{VERSION}"]
-            subprocess.run(command, env={**os.environ, **flags}, cwd=home, timeout=BUILT_WITHIN, check=True)
-            (home / "building" / "registry").replace(home / "registry")
-    return home / "registry"
+    return PROGRAM.there()
 
 
 @contextlib.contextmanager
 def registry_in(folder: Path) -> Iterator[str]:
     """Its address; it ends afterwards, with all that it had."""
-    program = prepare()
+    program = PROGRAM.prepare()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
-import os
-import shutil
 import socket
 import subprocess
 import time
@@ -20,51 +17,21 @@ from pathlib import Path
 from typing import Final
 
 from coldstart.core.cache.wanted import Access
+from tests.support.go_program import GoProgram
 
-VERSION: Final = "v1.8.0"
-MODULE: Final = "github.com/versity/versitygw/cmd/versitygw"
 ACCESS_KEY, SECRET_KEY = "relume-test", "hush-hush-hush"  # the store's own, of this machine
 READY_WITHIN: Final = 60.0  # seconds; it takes a tenth of one, longer on a busy machine
-BUILT_WITHIN: Final = 1800.0
 
 
-class StoreMissing(Exception):
-    """There is no store here: no program, and no Go to build it."""
-
-
-def cache() -> Path:
-    """Where the program of this version is kept."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "relume" / "versitygw"
-    return Path(os.environ.get("RELUME_VERSITYGW_CACHE") or home) / VERSION
+PROGRAM: Final = GoProgram(
+    "versitygw", "github.com/versity/versitygw/cmd/versitygw", "v1.8.0", "versitygw", "RELUME_VERSITYGW_CACHE", 1800.0
+)
+"""Two minutes, and 300 MB of modules."""
 
 
 def there() -> bool:
     """Whether a store can be started: the program, or Go."""
-    return (cache() / "versitygw").exists() or shutil.which("go") is not None
-
-
-def prepare() -> Path:
-    """The program; built once, also when several processes ask. Two minutes, and 300 MB of modules."""
-    home = cache()
-    home.mkdir(parents=True, exist_ok=True)
-    with (home / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (home / "versitygw").exists():
-            _build(home)
-    return home / "versitygw"
-
-
-def _build(home: Path) -> None:
-    made = home / "building"
-    flags = {"GOBIN": str(made), "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -trimpath -modcacherw"}
-    done = subprocess.run(
-        ["go", "install", f"{MODULE}@{VERSION}"], env={**os.environ, **flags}, cwd=home,
-        capture_output=True, text=True, timeout=BUILT_WITHIN, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        raise StoreMissing(f"go install {MODULE}@{VERSION} failed: {done.stderr[-2000:]}")
-    (made / "versitygw").replace(home / "versitygw")
-    made.rmdir()
+    return PROGRAM.there()
 
 
 @dataclass(frozen=True)
@@ -106,7 +73,7 @@ CREDENTIALS: Final = f"{ACCESS_KEY}:{SECRET_KEY}"
 @contextlib.contextmanager
 def store_in(folder: Path) -> Iterator[Store]:
     """A store over an empty folder, ended afterwards."""
-    program = prepare()
+    program = PROGRAM.prepare()
     (folder / "root").mkdir(parents=True)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +23,7 @@ from coldstart.core.cache.policy import RoomPolicy
 from events.clock import SystemClock
 from tests.coldstart.adapters.conftest import made
 from tests.support.flaky_origin import Origin, served
+from tests.support.web_thread import served as served_in_thread
 from tests.support.weight_origins import CHUNK, QUICK, sha256
 
 CONTENT = made(9, 6 * CHUNK + 3)
@@ -35,33 +34,10 @@ TOKEN = "hush-hush"
 @contextmanager
 def serving(layout: Layout, streams: int = 64) -> Iterator[str]:
     """A peer's agent's port."""
-    loop, ready, address = asyncio.new_event_loop(), threading.Event(), list[str]()
-
-    async def begin() -> web.AppRunner:
-        app = web.Application()
-        PeerServer(layout, TOKEN, streams).add_to(app)
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        address.append(f"http://127.0.0.1:{runner.addresses[0][1]}")
-        ready.set()
-        return runner
-
-    def run() -> None:
-        asyncio.set_event_loop(loop)
-        runner = loop.run_until_complete(begin())
-        loop.run_forever()
-        loop.run_until_complete(runner.cleanup())
-        loop.close()
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    assert ready.wait(10)
-    try:
-        yield address[0]
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(20)
+    app = web.Application()
+    PeerServer(layout, TOKEN, streams).add_to(app)
+    with served_in_thread(app) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture
