@@ -86,7 +86,8 @@ class ReplicaStatus:
     `cancels` tells what a closed connection does to a request inside the engine (see `runtime.ports.Cancels`).
     `busy_path` is a path of the replica that tells how many requests it runs, or empty. One that sleeps, or ends
     without having been woken, does so at `sleep_level` (0: it does not); then it holds the memory that `resources` say,
-    which its node has set aside, and no GPU.
+    which its node has set aside, and no GPU. `ordinal`: where it stands among those of an object that ends its last one
+    first, as a StatefulSet does; None: who goes may be chosen.
     """
 
     replica: str
@@ -109,6 +110,7 @@ class ReplicaStatus:
     message: str = ""
     weights: StartWeights | None = None
     sleep_level: Count = 0
+    ordinal: Count | None = None
 
 
 @value

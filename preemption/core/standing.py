@@ -8,6 +8,7 @@ Nothing here knows what is free; `preemption.core.allocator` places what is want
 * A draining replica stays named, and holds its resources, until it is seen to be gone, or asleep: then it stays named
   and holds nothing. When one more is wanted it is woken, if its very place is free; else a new one starts elsewhere.
 * What another hand ends drains too, and is never taken back: its successor is asked for at once.
+* Replicas of an object that ends its last one first (a StatefulSet) drain in that order, whatever runs on them.
 * A new revision takes over one by one: one more than the number may run (surge), an old replica drains for each new one
   that is ready. Old replicas that never got ready go at once. After too many failed starts the old ones stay.
 * While starts back off nothing more is asked for, and replicas that are not there give their places to others.
@@ -19,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from events.types.grants import GrantDecided, ReplicaGrant
 from events.types.replicas import ReplicaState, ReplicaStatus
@@ -32,7 +34,7 @@ _CAN_GO_ON = frozenset({None, ReplicaState.STARTING, ReplicaState.READY, Replica
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A named replica: what was granted, and what is seen of it (`state` None: nothing). `foreign`: of another uid;
-    `ended`: another hand ends it."""
+    `ended`: another hand ends it; `ordinal`: where it stands among those of an object that ends its last one first."""
 
     grant: ReplicaGrant
     foreign: bool
@@ -41,6 +43,7 @@ class Entry:
     created_at: Instant | None = None
     ready_at: Instant | None = None
     ended: bool = False
+    ordinal: int | None = None
 
     @property
     def name(self) -> str:
@@ -157,9 +160,20 @@ def wished_replicas(view: ModelView, now: Instant) -> tuple[int, tuple[Reason, .
 def cheapest_first(entries: Iterable[Entry]) -> list[Entry]:
     """Who drains first: what does not serve yet; of what serves, the oldest revision, the least running, the newest.
 
-    A running count that is not known is not zero: such a replica goes after those whose count is known.
+    A running count that is not known is not zero: such a replica goes after those whose count is known. Where their
+    object ends its last one first, that goes, and before it what has no place in its order yet.
     """
-    return sorted(entries, key=_cost)
+    some = sorted(entries, key=_cost)
+    return sorted(some, key=_from_the_last) if _in_order(some) else some
+
+
+def _in_order(entries: Iterable[Entry]) -> bool:
+    """Whether what they run in ends in an order of its own."""
+    return any(entry.ordinal is not None for entry in entries)
+
+
+def _from_the_last(entry: Entry) -> tuple[bool, int]:
+    return entry.ordinal is not None, -(entry.ordinal or 0)
 
 
 def _cost(entry: Entry) -> tuple[bool, int, float, float, int, str]:
@@ -186,7 +200,8 @@ def _entry(view: ModelView, whole: GrantDecided, grant: ReplicaGrant, status: Re
     foreign = whole.uid != uid or status.uid != uid
     # an adapter that is told to drain one gives no reason for it: it has one when another hand ends what it runs in
     ended = status.state is ReplicaState.DRAINING and bool(status.reason)
-    return Entry(grant, foreign, status.state, view.running.get(grant.replica), created, ready, ended)
+    running = view.running.get(grant.replica)
+    return Entry(grant, foreign, status.state, running, created, ready, ended, status.ordinal)
 
 
 def _gone(entry: Entry, memory: Memory, policy: AllocatorPolicy, now: Instant) -> bool:
@@ -239,8 +254,9 @@ def _spare(
         entry.name: Instant(entry.ready_at + max(policy.least_hold, entry.ready_at - entry.created_at))
         for entry in live if entry.ready and entry.ready_at is not None and entry.created_at is not None
     }  # fmt: skip
-    ready = [entry.name for entry in cheapest_first(live) if entry.name in until]
-    free = tuple(name for name in ready if until[name] <= now)[:kept]
+    pick = takewhile if _in_order(live) else filter  # none before who stands after it
+    ready = [entry.name for entry in pick(lambda entry: entry.name in until, cheapest_first(live))]
+    free = tuple(pick(lambda name: until[name] <= now, ready))[:kept]
     return free, [until[name] for name in ready if until[name] > now and len(free) < kept]
 
 
@@ -264,7 +280,10 @@ def _taken_back(entries: Iterable[Entry], revision: int, missing: int) -> frozen
         if entry.grant.drain and not (entry.foreign or entry.ended) and entry.grant.revision == revision
         and entry.state in _CAN_GO_ON
     ]  # fmt: skip
-    started = sorted(able, key=lambda entry: (entry.state in (None, ReplicaState.STARTING), entry.created_at or 0.0))
+    started = sorted(
+        able,
+        key=lambda one: (one.state in (None, ReplicaState.STARTING), one.ordinal or 0, one.created_at or 0.0),
+    )
     return frozenset(entry.name for entry in started[: max(0, missing)])
 
 
