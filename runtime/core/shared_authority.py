@@ -8,28 +8,24 @@ total time of a request says otherwise. docs/decisions/0012 has the argument why
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable
 
-from coldstart.core.hold import HoldBudget, HoldRefusal
+from coldstart.core.hold import HoldBudget
 from events.names import ModelName
 from events.types.replicas import ReplicasObserved
 from events.units import Bytes, Instant
-from runtime.core import admission
 from runtime.core.authority import QUARANTINE
-from runtime.core.commands import Drained, Suspect
-from runtime.core.engine_counts import EngineCounts
 from runtime.core.followers import Followers
-from runtime.core.frames import Ask, FromAuthority, GiveBack, Part, Ping, Present, Refused, Row, Vow, Waits
+from runtime.core.frames import Ask, GiveBack, Part, Ping, Present, Row, Vow
 from runtime.core.ledger import Poll
 from runtime.core.members import GRANT_LIFE, UNSEEN, Member
 from runtime.core.model_slots import Declared
 from runtime.core.rendezvous import Authorities
-from runtime.core.said import HangUp, Said, Tell
-from runtime.core.shared_model import SharedModel, Sold, Waiting
+from runtime.core.said import HangUp, Said
+from runtime.core.selling import Selling
+from runtime.core.shared_model import SharedModel, Waiting
 from runtime.core.slots import ReplicaSlots
 from runtime.core.wakefulness import Wakefulness
-from runtime.ports import RefusalCode
 
 MOST_TICKETS = 200_000
 """Tickets of all gateways together, half a kilobyte each; each gateway's own bounds are far lower."""
@@ -42,23 +38,24 @@ class SharedAuthority:
         self, me: Member, surely_dead: Callable[[Member], bool], out: list[Said], most_tickets: int = MOST_TICKETS
     ) -> None:
         self._me = me
-        self._most_tickets = most_tickets
         self._surely_dead = surely_dead
         self._out = out
         self._budget = HoldBudget(most_tickets, Bytes(1 << 62))  # the bytes are held, and bounded, where the bodies are
         self._models: dict[str, SharedModel] = {}
         self.followers = Followers(me, surely_dead)
-        self._last = 0
-        self._alarms: list[tuple[float, str]] = []
+        self._selling = Selling(me, self.followers, self._may_sell, out, most_tickets)
+        self._counts = self._selling.counts
         self._begins_at: Instant | None = None
         self._late_grants_until = Instant(0.0)
         """Until then a gateway of which we know nothing may use a slot that was granted to it before."""
-        self._counts = EngineCounts(me)
         self.wakefulness = Wakefulness()
         self.begun = 0
         """Terms that have begun: models that we began to sell."""
-        self.granted = 0
+
+    @property
+    def granted(self) -> int:
         """Slots that were sold."""
+        return self._selling.granted
 
     # What the states say
 
@@ -67,7 +64,7 @@ class SharedAuthority:
         model = self._known(declared.model)
         model.declare(declared)
         self._may_sell(model, now)  # at once: a term may have to wait for engines' counts
-        self._serve(model, now)
+        self._selling.serve(model, now)
 
     def delete(self, name: ModelName) -> None:
         """A model is not declared any more; each gateway refuses its own."""
@@ -93,9 +90,9 @@ class SharedAuthority:
             self._take_for_busy(model, unseen, now)
         for replica in fresh:
             self._counts.want(model, replica)
-        self._serve(model, now)
-        self._tell_drained(model, now)
-        self._arm(model)
+        self._selling.serve(model, now)
+        self._selling.tell_drained(model, now)
+        self._selling.arm(model)
         self._drop_if_over(model)
 
     # Who lives, and what they present
@@ -148,7 +145,7 @@ class SharedAuthority:
         for part in told.parts:
             known = self._models.get(part.model)
             if known is not None and known.selling:
-                self._line_up(known, now)
+                self._selling.line_up(known, now)
 
     def vow(self, member: Member, told: Vow, now: Instant) -> None:
         """A gateway still follows us."""
@@ -157,7 +154,7 @@ class SharedAuthority:
         self.followers.vow(member, told, now)
         if self.followers.version != version:
             self._judge_all(now)
-        self._weigh(now)
+        self._selling.weigh(now)
 
     def parted(self, member: Member) -> None:
         """The connection of a gateway is gone: its tickets are, until it presents them again; its leases are not."""
@@ -171,7 +168,7 @@ class SharedAuthority:
         if self.wakefulness.read_back(said_at):
             for model in self._models.values():
                 if model.selling:
-                    self._line_up(model, now)
+                    self._selling.line_up(model, now)
             self._judge_all(now)
 
     def appeared(self, now: Instant) -> None:
@@ -182,7 +179,7 @@ class SharedAuthority:
     def ping(self, now: Instant) -> None:
         """Ask all that follow us whether they still do."""
         for member in self.followers.members():
-            self._tell(member, Ping(now))
+            self._selling.tell(member, Ping(now))
 
     # What requests do
 
@@ -193,16 +190,7 @@ class SharedAuthority:
         if key in model.tickets:
             return
         ticket = Waiting(member, asked, Instant(now - asked.held), Instant(now + asked.left))
-        if self._may_sell(model, now):
-            if not model.slots.queue and (replica := model.slots.pool.least_loaded()) is not None:
-                self._grant(model, ticket, replica, now)
-                return
-            model.tickets[key] = ticket
-            if self._queue(model, key, now) and model.slots.ready:
-                self._tell(member, Waits(self._turn(member), asked.request, len(model.slots.queue) - 1))
-            self._serve(model, now)
-        elif self._admit(model, key, ticket, now):
-            self._tell(member, Waits(self._turn(member), asked.request, len(model.tickets) - 1))
+        self._selling.ask(model, key, ticket, now)
 
     def leave(self, member: Member, name: str, request: str) -> None:
         """A request waits no more."""
@@ -223,15 +211,15 @@ class SharedAuthority:
             model.settle(sold, now, Instant(now + ended.left))
             if replica is not None:
                 self._counts.want(model, replica)
-            self._arm(model)
+            self._selling.arm(model)
         if replica is not None and ended.unreachable:
             replica.quarantined_until = Instant(now + QUARANTINE)
             model.slots.refresh()
-            self._arm(model)
+            self._selling.arm(model)
         if replica is not None and replica.draining:
-            self._tell_drained(model, now)
+            self._selling.tell_drained(model, now)
         if model.slots.queue:
-            self._serve(model, now)
+            self._selling.serve(model, now)
         elif model.slots.declared is None:
             self._drop_if_over(model)
 
@@ -244,12 +232,12 @@ class SharedAuthority:
     def engine_running(self, poll: Poll, count: int, asked_at: Instant, now: Instant) -> None:
         """An engine that was asked at `asked_at` runs `count` requests."""
         for holder in self._counts.note(poll, count, asked_at):
-            self._tell(holder, Ping(now))
-        self._weigh(now)
+            self._selling.tell(holder, Ping(now))
+        self._selling.weigh(now)
 
     def due(self) -> Instant | None:
         """When `advance` must be called next."""
-        alarm = Instant(self._alarms[0][0]) if self._alarms else None
+        alarm = self._selling.due()
         begins = self._begins_at
         if alarm is None or begins is None:
             return begins if alarm is None else alarm
@@ -261,22 +249,7 @@ class SharedAuthority:
             self._begins_at = None
             self.followers.version += 1
             self._judge_all(now)
-        ringing: list[SharedModel] = []
-        while self._alarms and self._alarms[0][0] <= now:
-            at, name = heapq.heappop(self._alarms)
-            model = self._models.get(name)
-            if model is not None and model.slots.alarm_at == at:
-                model.slots.alarm_at = None
-                ringing.append(model)
-        for model in ringing:
-            self._look(model, now)
-            self._arm(model)
-
-    def _weigh(self, now: Instant) -> None:
-        for model, replica in self._counts.settled(self.followers, now):
-            model.forget_settled(replica)
-            model.disown(replica, lambda: self._name(self._next()))
-            self._settled(model, replica, now)
+        self._selling.advance(self._models, now)
 
     # The parts: what may be sold
 
@@ -320,7 +293,7 @@ class SharedAuthority:
             for row in rows:
                 if row.name not in model.sold and not self._speaks_for_itself(row.holder):
                     since = now if self._surely_dead(row.holder) else Instant(now + GRANT_LIFE)
-                    model.inherit(self._next(), row, since, now)
+                    model.inherit(self._selling.handle(), row, since, now)
         else:
             self._take_for_busy(model, list(model.slots.replicas.values()), now)
             model.suspect_until = Instant(now + UNSEEN)
@@ -334,9 +307,9 @@ class SharedAuthority:
         for replica in model.slots.replicas.values():
             replica.drained = False
             self._counts.want(model, replica)
-        self._line_up(model, now)
-        self._tell_drained(model, now)
-        self._arm(model)
+        self._selling.line_up(model, now)
+        self._selling.tell_drained(model, now)
+        self._selling.arm(model)
 
     def _stop(self, model: SharedModel) -> None:
         if model.selling:
@@ -360,16 +333,16 @@ class SharedAuthority:
         for replica in replicas:
             # (A lease that has ended may have settled before, and its slot have been sold again.)
             for _ in range(replica.status.slots - len(replica.leases)):
-                handle = self._next()
-                model.take_for_busy(handle, self._name(handle), replica, max(now, self._late_grants_until), now)
+                handle = self._selling.handle()
+                model.take_for_busy(handle, self._selling.name(handle), replica, max(now, self._late_grants_until), now)
             self._counts.want(model, replica)
-        self._arm(model)
+        self._selling.arm(model)
 
     def _bury(self, member: Member, now: Instant) -> None:
         for model in list(self._models.values()):
             for replica in model.bury(member, now):
                 self._counts.want(model, replica)
-            self._arm(model)
+            self._selling.arm(model)
 
     def _speaks_for_itself(self, holder: Member) -> bool:
         """Whether a lease that its holder has not presented is over."""
@@ -380,119 +353,19 @@ class SharedAuthority:
         if part.sold is not None and not model.known:
             model.hand_overs[member] = model.hand_overs.get(member, ()) + part.sold
         for row in part.leases:
-            sold = model.enter(self._next(), row, member, now)
+            sold = model.enter(self._selling.handle(), row, member, now)
             if sold.at is not None:
                 self._counts.want(model, sold.at)
         for asked in part.tickets:
             ticket = Waiting(member, asked, Instant(now - asked.held), Instant(now + asked.left))
-            self._admit(model, f"{member.gateway}/{asked.request}", ticket, now)
-        self._arm(model)
-
-    # The parts: the queue and the slots
+            self._selling.admit(model, f"{member.gateway}/{asked.request}", ticket, now)
+        self._selling.arm(model)
 
     def _known(self, name: ModelName) -> SharedModel:
         model = self._models.get(name)
         if model is None:
             model = self._models[name] = SharedModel(name, self._budget)
         return model
-
-    def _line_up(self, model: SharedModel, now: Instant) -> None:
-        """All who wait stand in the order of their arrival, and those for whom there is a slot get it."""
-        for key in model.line_up():
-            self._queue(model, key, now)
-        self._serve(model, now)
-        if model.slots.ready:
-            for ahead, ticket in enumerate(model.tickets.values()):
-                self._tell(ticket.member, Waits(self._turn(ticket.member), ticket.ask.request, ahead))
-
-    def _queue(self, model: SharedModel, key: str, now: Instant) -> bool:
-        """Let a ticket wait in the queue. Its gateway itself refuses those whose time is up."""
-        ticket = model.tickets[key]
-        why = model.queue(key, now)
-        if why is not None and why is not HoldRefusal.TOO_OLD:
-            self._refuse(model, ticket, why, now)
-        return why is None
-
-    def _admit(self, model: SharedModel, key: str, ticket: Waiting, now: Instant) -> bool:
-        """Keep a ticket until we sell the model; False when there are too many."""
-        if len(model.tickets) >= self._most_tickets:
-            self._refuse(model, ticket, HoldRefusal.COUNT_IN_ALL, now)
-            return False
-        model.tickets[key] = ticket
-        return True
-
-    def _refuse(self, model: SharedModel, ticket: Waiting, why: HoldRefusal, now: Instant) -> None:
-        message = f"no slot of {model.name!r} is free: {why.value}, over all gateways"
-        code, after = RefusalCode.QUEUE_FULL.value, admission.retry_after(model.slots, now)
-        self._tell(ticket.member, Refused(self._turn(ticket.member), ticket.ask.request, code, message, after))
-
-    def _serve(self, model: SharedModel, now: Instant) -> None:
-        """Give free slots to whoever waits."""
-        if not model.tickets or not self._may_sell(model, now):
-            return
-        pool, queue = model.slots.pool, model.slots.queue
-        while (replica := pool.least_loaded()) is not None and (held := queue.pop()) is not None:
-            model.slots.drain_rate.add(now)
-            self._grant(model, model.tickets.pop(held.request), replica, now)
-
-    def _grant(self, model: SharedModel, ticket: Waiting, replica: ReplicaSlots, now: Instant) -> None:
-        handle = self._next()
-        name = self._name(handle)
-        self.granted += 1
-        model.sold[name] = Sold(handle, name, ticket.member, replica.name, replica.life, now, at=replica)
-        replica.lease(handle, now)
-        model.slots.pool.changed(replica)
-        follower = self.followers.get(ticket.member)
-        as_of = now if follower is None else follower.as_of
-        told = model.granted(name, ticket.ask.request, self._turn(ticket.member), as_of)
-        self._tell(ticket.member, told)
-
-    def _look(self, model: SharedModel, now: Instant) -> None:
-        for held in model.slots.queue.expire(now):
-            model.tickets.pop(held.request, None)
-        for replica in list(model.slots.replicas.values()):
-            done, overdue = replica.settled_by_time(now)
-            if overdue and model.selling:
-                self._out.append(Suspect(model.name, replica.name, "it runs a request whose lease has long ended"))
-            if done:
-                self._settled(model, replica, now)
-        model.slots.end_quarantines(now)
-        self._serve(model, now)
-
-    def _settled(self, model: SharedModel, replica: ReplicaSlots, now: Instant) -> None:
-        model.forget_settled(replica)
-        if not replica.settling:
-            self._counts.forget(model, replica)
-        model.slots.pool.changed(replica)
-        self._tell_drained(model, now)
-        self._serve(model, now)
-
-    def _tell_drained(self, model: SharedModel, now: Instant) -> None:
-        for replica in model.slots.replicas.values():
-            if replica.draining and not replica.busy and not replica.drained and self._may_sell(model, now):
-                replica.drained = True
-                self._out.append(Drained(model.name, replica.name))
-
-    def _arm(self, model: SharedModel) -> None:
-        due = model.slots.next_due()
-        if due is None or (model.slots.alarm_at is not None and due >= model.slots.alarm_at):
-            return
-        model.slots.alarm_at = due
-        heapq.heappush(self._alarms, (due, model.name))
-
-    def _tell(self, member: Member, frame: FromAuthority) -> None:
-        self._out.append(Tell(member, frame))
-
-    def _turn(self, member: Member) -> int:
-        follower = self.followers.get(member)
-        return 0 if follower is None else follower.turn
-
-    def _next(self) -> int:
-        self._last += 1
-        return self._last
-
-    def _name(self, handle: int) -> str:
-        return f"{self._me.boot}-{handle}"
 
     def _drop_if_over(self, model: SharedModel) -> None:
         if model.over:

@@ -49,6 +49,8 @@ class Sold:
     ended: bool = False
     """Its gateway has said that it has ended: from then on the engine alone says when it is done."""
     at: ReplicaSlots | None = None
+    guessed: bool = False
+    """It settles until a guess is over: its gateway died before the model's declaration had been read here."""
 
     def row(self, now: Instant) -> Row:
         """For whoever is the authority next."""
@@ -82,6 +84,9 @@ class SharedModel:
         the declaration has been read here, and until then nobody may sell it."""
         self.version = NOT_JUDGED
         self.slots.declare(declared)
+        for sold in self.sold.values():
+            if sold.guessed and sold.at is not None:
+                self._reckon(sold, sold.at)
 
     @property
     def name(self) -> ModelName:
@@ -173,6 +178,7 @@ class SharedModel:
         for sold in self.sold.values():
             if sold.holder == member and sold.settling is None:
                 self.settle(sold, now, Instant(max(now, sold.granted_at + self.total)))
+                sold.guessed = self.slots.declared is None
                 if sold.at is not None:
                     found.append(sold.at)
         return found
@@ -190,7 +196,19 @@ class SharedModel:
             if sold.settling.counts is not counts:
                 sold.settling = replace(sold.settling, counts=counts)
             replica.settling[sold.handle] = sold.settling
+            if sold.guessed:
+                self._reckon(sold, replica)
         self.slots.pool.changed(replica)
+
+    def _reckon(self, sold: Sold, replica: ReplicaSlots) -> None:
+        """Now that it may be known how long the engine may be at a request whose gateway is dead: until then, where
+        that is sooner. (Under the same name another model, of another uid, may have been declared meanwhile.)"""
+        declared, guess = self.slots.declared, sold.settling
+        if guess is None or declared is None or declared.uid != replica.instance.uid:
+            return
+        until = Instant(min(guess.until, max(guess.since, sold.granted_at + self.total)))
+        sold.settling = replica.settling[sold.handle] = replace(guess, until=until, patience=self.total)
+        sold.guessed = False
 
     def detach(self, sold: Sold) -> None:
         """Its slot is free."""
@@ -213,6 +231,7 @@ class SharedModel:
         counts = replica is not None and bool(replica.status.busy_path)
         self.detach(sold)
         sold.settling = Settling(since, until, counts, self.total)
+        sold.guessed = False
         self.attach(sold)
 
     def forget_settled(self, replica: ReplicaSlots) -> None:

@@ -6,7 +6,7 @@ import random
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.gateway_net import MODEL, Net
@@ -104,6 +104,7 @@ class Walk:
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), slots=st.sampled_from((1, 1, 3)), counts=st.booleans())
+@example(seed=2400409, slots=1, counts=False)  # a gateway dies before the next authority has read the declaration
 def test_no_slot_is_sold_twice_whatever_happens(seed: int, slots: int, counts: bool) -> None:
     """Kills, restarts, pauses, cut connections and a log that is away; the engines check each dispatch."""
     walk = Walk(random.Random(seed), slots=slots, counts=counts)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from events.units import Instant
-from runtime.core.frames import Ask, Granted, Part, Present, Refused, Vow, Waits
+from runtime.core.frames import Ask, Granted, Part, Present, Refused, Row, Vow, Waits
 from runtime.core.members import Member, View
 from runtime.core.rendezvous import Authorities
 from runtime.core.said import Said, Tell
 from runtime.core.shared_authority import SharedAuthority
+from runtime.core.slots import instance_of, life_of
 from runtime.ports import RefusalCode
 from tests.support.slots import MODEL, declared, observed, replica
 
@@ -52,3 +53,26 @@ def test_a_ticket_that_comes_before_the_declaration_gets_a_slot_after_it() -> No
     authority.ask(OTHER, ask("r1"), NOW)
     authority.declare(declared(), NOW)
     assert [poll.model for poll in authority.polls()] == [MODEL], "nobody says how many slots are taken: it is asked"
+
+
+def test_a_slot_of_a_dead_gateway_is_looked_at_when_the_declaration_says_so() -> None:
+    """It died before the declaration was read here, and its engine does not count: after `timeouts.total` its slot is
+    sold again, and not after the ten minutes that stand in for it.
+
+    Found by a random walk, in which a request waited in vain.
+    """
+    out: list[Said] = []
+    dead: set[Member] = set()
+    authority = SharedAuthority(ME, lambda member: member == ME or member in dead, out, most_tickets=9)
+    authority.change_view(Authorities(View((ME,), (OTHER,))), (), NOW)
+    authority.observe(observed(status := replica(slots=1)), NOW)
+    rows = (Row("other-0", OTHER, status.replica, life_of(instance_of(status)), age=2.0),)
+    told = Present(1, View((ME,), (OTHER,)), (Part(MODEL, rows, sold=()),), Vow(ping=NOW, at=0.0))
+    authority.present(OTHER, told, NOW)
+    dead.add(OTHER)
+    authority.change_view(Authorities(View((ME,))), (), NOW)
+    authority.declare(declared(total=3.0), NOW)
+    authority.ask(ME, ask("r0"), NOW)
+    assert authority.due() == NOW + 1.0
+    authority.advance(Instant(NOW + 1.0))
+    assert [said.frame.request for said in out if isinstance(said, Tell) and isinstance(said.frame, Granted)] == ["r0"]
