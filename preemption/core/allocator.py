@@ -7,16 +7,17 @@ and always gives what a pool that was fed step by step gives (tests/properties/t
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from events.types.caches import CacheObserved
-from events.types.grants import GrantDecided, Placement
+from events.types.grants import GrantDecided, Placement, ReplicaGrant
 from events.types.limits import Limit
 from events.types.replicas import CardsObserved, ReplicasObserved, ReplicaStatus
 from events.units import Instant
 from preemption.core.callers import Callers
+from preemption.core.freeing import Freeing
 from preemption.core.inventory import Holding, Ledger, Node, cordon_name, need_of
 from preemption.core.kept import Keepers
 from preemption.core.lending.policy import LendingCounts
@@ -283,14 +284,18 @@ class Pool:
     def _stand_dirty(self, now: Instant) -> set[str]:
         """Decide each dirty model by itself, and bring its holdings into the ledger."""
         dirty, self._dirty = self._dirty, set()
-        for model in sorted(dirty):
+        left = sorted(dirty, reverse=True)
+        freeing = Freeing(self._ledger, lambda: self._hold_granted(left))
+        while left:
+            model = left[-1]
             seat = self._seats[model]
             if model in self._hungry:
                 self._all_again = True
             if seat.declared is not None:
                 view = seat.view(seat.declared)
-                seat.settle(seat.declared, stand(view, self._policy, now, self._misplaced(seat)))
-            self._hold(seat)
+                seat.settle(seat.declared, stand(view, self._policy, now, self._misplaced(seat), freeing))
+            left.pop()  # what is decided of it counts from now on
+            self._hold(seat, seat.named)
             if seat.stand is not None and seat.stand.dormant:
                 self._dormant.add(model)
                 self._all_again = True
@@ -304,7 +309,14 @@ class Pool:
             return frozenset()
         return frozenset(r.replica for r in seat.grant.replicas if not self._ledger.exists(r.placement))
 
-    def _hold(self, seat: Seat) -> None:
+    def _hold_granted(self, models: Iterable[str]) -> None:
+        """Bring what models hold by their last grants into the ledger: they are about to be decided."""
+        for model in models:
+            seat = self._seats[model]
+            granted = () if seat.grant is None else seat.grant.replicas
+            self._hold(seat, {one.replica: one for one in granted})
+
+    def _hold(self, seat: Seat, named: Mapping[str, ReplicaGrant]) -> None:
         """What a model holds: all replicas that are named, and all that are seen though nobody names them. One that
         sleeps holds nothing here: its memory is of what its node sets aside for sleepers."""
         seen = () if seat.observed is None else seat.observed.replicas
@@ -312,7 +324,7 @@ class Pool:
         wanted = {status.replica: _seen_holding(status) for status in seen if status.replica not in asleep}
         wanted |= {
             name: Holding(grant.placement, need_of(grant.resources))
-            for name, grant in seat.named.items()
+            for name, grant in named.items()
             if not (grant.drain and name in asleep)
         }
         for name in seat.held - wanted.keys():

@@ -124,6 +124,12 @@ class Gradient:
             known = self._prices[need] = Prices(self, need)
         return known
 
+    def lost(self, look: Look) -> int:
+        """What is lost of what such a node has free: F and S of decision 20, times what usually comes weighs in all."""
+        if self._stale:
+            self._renew()
+        return self._lost_on(look.cpu, look.free, look.instances)
+
     def _renew(self) -> None:
         kinds = self.typical()
         self._stale = False

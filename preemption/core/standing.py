@@ -20,11 +20,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import groupby, takewhile
 
 from events.types.grants import GrantDecided, ReplicaGrant
 from events.types.replicas import ReplicaState, ReplicaStatus
 from events.units import Instant
+from preemption.core.freeing import Freeing
 from preemption.core.view import AllocatorPolicy, Memory, ModelView, Reason
 
 _CAN_GO_ON = frozenset({None, ReplicaState.STARTING, ReplicaState.READY, ReplicaState.DRAINING})
@@ -99,8 +100,11 @@ class _Shape:
     reasons: tuple[Reason, ...]
 
 
-def stand(view: ModelView, policy: AllocatorPolicy, now: Instant, misplaced: frozenset[str]) -> Stand:
-    """What `view` should have. `misplaced`: named replicas whose node or cards are not there any more."""
+def stand(
+    view: ModelView, policy: AllocatorPolicy, now: Instant, misplaced: frozenset[str], freeing: Freeing | None = None
+) -> Stand:
+    """What `view` should have. `misplaced`: named replicas whose node or cards are not there any more. `freeing`: what
+    the pool looks like without a replica; None: nobody knows, and age decides between equals."""
     entries = _entries(view)
     there = [entry for entry in entries if not _gone(entry, view.memory, policy, now)]
     lost = {entry.name for entry in there if entry.name in misplaced and entry.state is None}
@@ -109,7 +113,7 @@ def stand(view: ModelView, policy: AllocatorPolicy, now: Instant, misplaced: fro
     kept = _kept(view, wished, reasons)
     given = min(view.memory.given, kept)
     wished, kept, reasons = wished - given, kept - given, (*reasons, *([Reason.GIVES_UP] if given else ()))
-    shape = _shape(view, there, wished, policy)
+    shape = _shape(view, there, wished, policy, freeing)
     named = tuple(_with_drain(entry, shape) for entry in there)
     memory = _remember(view, there, named, given, now)
     backs_off = _backs_off(view, memory, now)
@@ -176,11 +180,48 @@ def _from_the_last(entry: Entry) -> tuple[bool, int]:
     return entry.ordinal is not None, -(entry.ordinal or 0)
 
 
-def _cost(entry: Entry) -> tuple[bool, int, float, float, int, str]:
+def first_to_go(entries: Iterable[Entry], count: int, freeing: Freeing | None) -> list[Entry]:
+    """As `cheapest_first`; but of the first `count` those that are equal in readiness, revision and what they run go by
+    what their leaving does to the fragmentation of the cards, each after those before it have gone."""
+    ordered = cheapest_first(entries)
+    if freeing is None or not 0 < count < len(ordered) or _in_order(ordered):
+        return ordered
+    going: list[Entry] = []
+    for _, group in groupby(ordered, key=_alike):
+        equal = list(group)
+        some = min(count - len(going), len(equal))
+        if some <= 0:
+            break
+        going += _least_fragmenting(equal, some, [entry.name for entry in going], freeing) if len(equal) > 1 else equal
+    gone = {entry.name for entry in going}
+    return going + [entry for entry in ordered if entry.name not in gone]
+
+
+def _least_fragmenting(equal: list[Entry], count: int, gone: list[str], freeing: Freeing) -> list[Entry]:
+    """So many of them, each the best to go when those before it have gone. (What a node looks like changes by what goes
+    from it alone.)"""
+    left = {entry.name: entry for entry in equal}
+    going: list[Entry] = []
+    worth = {name: freeing.fragmentation(name, gone) for name in left}
+    while len(going) < count:
+        name = min(left, key=worth.__getitem__)
+        going.append(left.pop(name))
+        gone = [*gone, name]
+        there = freeing.node_of(name)
+        worth |= {other: freeing.fragmentation(other, gone) for other in left if freeing.node_of(other) == there}
+    return going
+
+
+def _alike(entry: Entry) -> tuple[bool, int, float]:
+    """What makes two equally good to go but for the cards that they hold, and their age."""
     running = (math.inf if entry.running is None else entry.running) if entry.ready else 0.0
+    return entry.ready, entry.grant.revision, running
+
+
+def _cost(entry: Entry) -> tuple[tuple[bool, int, float], float, int, str]:
     age = -math.inf if entry.created_at is None else -entry.created_at
     index = entry.name.rsplit("-", 1)[-1]
-    return entry.ready, entry.grant.revision, running, age, -int(index) if index.isdigit() else 0, entry.name
+    return _alike(entry), age, -int(index) if index.isdigit() else 0, entry.name
 
 
 def _entries(view: ModelView) -> list[Entry]:
@@ -213,18 +254,21 @@ def _gone(entry: Entry, memory: Memory, policy: AllocatorPolicy, now: Instant) -
     return entry.name in memory.seen if since is None else now >= since + policy.unseen_grace
 
 
-def _shape(view: ModelView, entries: Sequence[Entry], wished: int, policy: AllocatorPolicy) -> _Shape:
+def _shape(
+    view: ModelView, entries: Sequence[Entry], wished: int, policy: AllocatorPolicy, freeing: Freeing | None
+) -> _Shape:
     revision = view.declared.revision
     out = frozenset(entry.name for entry in entries if entry.grant.drain or entry.foreign or entry.ended)
     live = [entry for entry in entries if entry.name not in out]
     new = [entry for entry in live if entry.grant.revision == revision]
     old = [entry for entry in live if entry.grant.revision != revision]
-    ready_old = cheapest_first(entry for entry in old if entry.ready)
     failing = _fails_to_start(view, new, policy)
-    keep = min(len(ready_old), wished if failing else max(0, wished - sum(entry.ready for entry in new)))
+    serving = [entry for entry in old if entry.ready]
+    keep = min(len(serving), wished if failing else max(0, wished - sum(entry.ready for entry in new)))
+    ready_old = first_to_go(serving, len(serving) - keep + 1, freeing)  # one more may yield
     leaving = {entry.name for entry in old if not entry.ready} | {e.name for e in ready_old[: len(ready_old) - keep]}
     target = _target(wished, keep, len(new), failing=failing)
-    surplus = {entry.name for entry in cheapest_first(new)[: max(0, len(new) - target)]}
+    surplus = {entry.name for entry in first_to_go(new, len(new) - target, freeing)[: max(0, len(new) - target)]}
     back = _taken_back(entries, revision, target - len(new))
     want = max(0, target - len(new) - len(back))
     reasons = [] if not keep else [Reason.KEEPS_OLD] if failing else [Reason.ROLLS_OUT]
