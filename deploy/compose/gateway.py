@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from deploy.api.ports import Reading
 from deploy.compose.eventlog import OpenLog
@@ -51,7 +52,7 @@ class GatewayPart:
         await until_one_ends(self.desk.wait_broken(), self._office.wait_broken())
 
     async def stop(self, bound: Seconds) -> None:
-        """Refuse those held, let running ones finish within `bound`, say that this gateway leaves."""
+        """Refuse those held, unless other gateways stay; let running ones finish within `bound`, say that it leaves."""
         async with contextlib.AsyncExitStack() as steps:  # from the last to the first, each also when another fails
             steps.push_async_callback(self.desk.close)
             steps.push_async_callback(self._finish, bound)
@@ -82,6 +83,10 @@ class GatewayPart:
         return url_of(settings.gateway_tls_cert is not None, settings.gateway_host, self._server.port)
 
 
+FAREWELL: Final = Seconds(2.0)
+"""Of a gateway of several: longer than most clients in a loop think, and little in a rollout."""
+
+
 def gateway_settings(settings: Settings) -> GatewaySettings:
     """The data port's part of the settings."""
     return GatewaySettings(
@@ -91,6 +96,7 @@ def gateway_settings(settings: Settings) -> GatewaySettings:
         tls_key=str(settings.gateway_tls_key or ""),
         access_log="/dev/stderr" if settings.access_log == "-" else settings.access_log,
         max_body_bytes=Bytes(settings.max_body_bytes),
+        farewell=FAREWELL if settings.peer_address else Seconds(0.0),
     )
 
 

@@ -77,6 +77,7 @@ class Sharing:
         self._hand_overs: dict[str, _HandOver] = {}
         """What the next authorities of models have yet to be told."""
         self._ping_at = Instant(0.0)
+        self._leaving = False
 
     def take(self) -> list[Effect]:
         """What is to be done, in order; then it is nobody's but the caller's."""
@@ -130,9 +131,12 @@ class Sharing:
         self._reconsider(now)
 
     def leave_all(self, now: Instant) -> None:
-        """Be the authority of nothing any more."""
+        """Be the authority of nothing any more. Who waits and comes here still gets the slots of those that stay; once
+        nobody does, it is refused."""
+        self._leaving = True
         self.membership.leave()
         self._reconsider(now)
+        self._close_if_alone(now)
 
     def tick(self, now: Instant) -> None:
         """Some time has passed: to be called a few times a second."""
@@ -225,7 +229,13 @@ class Sharing:
         self.authority.change_view(self.allegiance.authorities, self.allegiance.vows(now), now)
         if view is not None:
             self._present_all(view, now)
+        self._close_if_alone(now)
         self._work(now)
+
+    def _close_if_alone(self, now: Instant) -> None:
+        view = self.allegiance.view
+        if self._leaving and (view is None or not view.staying):
+            self._do(self.holder.shutdown(now))
 
     def _present_all(self, view: View, now: Instant) -> None:
         everything = self._everything(now)

@@ -212,9 +212,10 @@ class ClientConnection(asyncio.Protocol):
         if self._phase is not _LOST:
             self._transport.abort()
 
-    def drain(self) -> None:
-        """Close if no request is under way."""
-        if self._phase is _HEAD and not self._queued:
+    def drain(self, farewell: float) -> None:
+        """Close if no request is under way, and none has been for `farewell` seconds."""
+        idle = self._phase is _HEAD and not self._queued and not self._rest
+        if idle and self._context.clock.now() - self._since >= farewell:
             self._close()
 
     def wake(self, now: Instant) -> float | None:

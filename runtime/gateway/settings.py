@@ -39,6 +39,9 @@ class GatewaySettings:
     """Bytes a second that a slow body must keep up."""
     idle_timeout: Seconds = Seconds(75.0)
     """Keep-alive of a client connection between requests; nginx's default."""
+    farewell: Seconds = Seconds(0.0)
+    """In a drain, how long a connection that was used a moment ago stays for one more request. A client that sends it
+    while we close cannot know whether it was taken. Zero where nobody would serve it."""
     stall_timeout: Seconds = Seconds(60.0)
     """A client that reads nothing for so long has left."""
     linger_timeout: Seconds = Seconds(2.0)

@@ -114,7 +114,7 @@ class Load:
                 self.answers[name] += 1
                 self.at.append(NOW())
                 self.slowest = max(self.slowest, NOW() - began)
-            elif self._gateways.get(name) is one:
+            else:
                 self.failed.append(f"{name}: {answer.status} {text[:200]}")
                 await asyncio.sleep(0.05)
 
@@ -172,7 +172,7 @@ async def test_an_authority_is_killed_under_load(broker: Broker, tmp_path: Path)
 
 async def test_gateways_come_and_go_under_load(broker: Broker, tmp_path: Path) -> None:
     """SIGTERM of the authority hands its models over; one that comes takes over what is its own. No request is lost,
-    none fails but with the 503 of a gateway that leaves."""
+    none fails, also of those that the gateway that leaves holds."""
     async with parts_on(tmp_path, ("--events", f"kafka://{broker.address}", "--kafka-partitions", "3")) as parts:
         gateways = await started(parts, slots=2)
         load = Load(parts, gateways, each=2)

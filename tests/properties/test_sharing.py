@@ -28,9 +28,8 @@ class Walk:
     def ask(self) -> None:
         if self.net.nodes:
             for _ in range(self.rng.randint(1, 6)):
-                node = self.net.nodes[self.rng.choice(sorted(self.net.nodes))]
-                if not node.leaving:
-                    self.net.ask(node, self.rng.choice(CALLERS), length=self.rng.choice((0.05, 0.3, 2.0)))
+                node = self.net.nodes[self.rng.choice(sorted(self.net.nodes))]  # also one that leaves
+                self.net.ask(node, self.rng.choice(CALLERS), length=self.rng.choice((0.05, 0.3, 2.0)))
 
     def kill(self) -> None:
         if len(self.net.nodes) > 1:

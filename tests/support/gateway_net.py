@@ -26,6 +26,7 @@ from runtime.ports import Ending, Lease, Outcome, RefusalCode, TicketRequest
 from tests.support.slots import MODEL, budget, declared, observed, replica, ticket
 
 TICK = 0.25
+DRAIN_BOUND = 10.0
 SILENT = 5.0
 """A connection over which nothing came for so long is given up."""
 
@@ -275,21 +276,21 @@ class Net:
         self.after(seconds, go_on)
 
     def leave(self, name: str) -> None:
-        """SIGTERM: it takes no model any more, and ends when nothing of it runs."""
+        """SIGTERM: it takes no model any more, and ends when nothing of it runs or waits, or at its drain bound."""
         node = self.nodes[name]
         if node.leaving or not node.alive:
             return
         node.leaving = True
         node.run(lambda: node.sharing.leave_all(node.now))
-        for command in node.holder.shutdown(node.now):
-            node.command(command)
-        node.act()
         node.run(lambda: self.beat(node))
+        bound = self.now + DRAIN_BOUND
 
         def gone() -> None:
-            if node.alive and node.leases:
+            if node.alive and (node.leases or (self.now < bound and list(node.holder.asks(node.now)))):
                 self.after(0.2, gone)
             elif node.alive and self.nodes.get(name) is node:
+                for command in node.holder.shutdown(node.now):
+                    node.command(command)
                 self.kill(name)
 
         self.after(0.2, gone)

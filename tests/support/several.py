@@ -36,7 +36,7 @@ class Gateway:
         writer = EventWriter(f"relume/gateway/{name}", clock)
         self.name = name
         self.desk = SharedDesk(several.log, clock, writer, settings, peers)
-        self.server = GatewayServer(self.desk, self.desk, clock, GatewaySettings(port=0))
+        self.server = GatewayServer(self.desk, self.desk, clock, GatewaySettings(port=0, farewell=Seconds(1.0)))
         self.desk.serve(self.server)
 
     async def start(self) -> None:

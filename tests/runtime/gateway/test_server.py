@@ -57,6 +57,34 @@ async def test_drain_cuts_nobody_off(gateways: Gateways) -> None:
         assert slots.outcomes[0][1].ending is Ending.FINISHED
 
 
+async def test_a_client_that_asks_again_at_once_loses_nothing_to_a_drain(gateways: Gateways) -> None:
+    """A connection that was used a moment ago stays for one more request, whose answer says that it is the last; so
+    does one on which a part of a head has come. One that is not used again closes soon after."""
+    async with RawEngine(always(answer())) as engine:
+        server = await gateways.start(ScriptedSlots([engine.address], slots=2), farewell=Seconds(0.5))
+        again, begun, idle = [await gateways.client(server) for _ in range(3)]
+        for client in (again, begun, idle):
+            await client.send(post(CHAT))
+            assert (await client.reply()).headers.get("connection") != "close"
+        await begun.send(post(CHAT)[:20])
+        context = server._context
+        assert context is not None
+        await until(lambda: any(connection._rest for connection in context.connections))
+        drain = asyncio.ensure_future(server.drain(Seconds(20.0)))
+        await asyncio.sleep(0)  # it has begun
+        await again.send(post(CHAT))
+        reply = await again.reply()
+        assert (reply.status, reply.headers["connection"]) == (200, "close")
+        assert await again.at_end()
+        assert await idle.at_end()
+        assert not drain.done()
+        await begun.send(post(CHAT)[20:])
+        reply = await begun.reply()
+        assert (reply.status, reply.headers["connection"]) == (200, "close")
+        async with asyncio.timeout(5):
+            await drain
+
+
 async def test_drain_ends_at_its_bound(gateways: Gateways) -> None:
     """What still runs or waits at the bound is ended visibly: an error event and a break, or a 503."""
 
