@@ -65,7 +65,7 @@ async def _wrk(proxy: Proxy, connections: int, seconds: float) -> int:
         script.flush()
         host, port = proxy.address
         process = await asyncio.create_subprocess_exec(
-            "wrk", "-t1", f"-c{connections}", f"-d{round(seconds)}s", "-s", script.name,
+            "wrk", "-t1", f"-c{connections}", f"-d{round(seconds)}s", "--timeout", "30s", "-s", script.name,
             f"http://{host}:{port}/v1/chat/completions", stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         machine.pin(process.pid, machine.cores()[0])
