@@ -36,8 +36,9 @@ class ChosenFollower(Follower):
     """See `Follower`. `add` and `drop` are called by the loop; what comes of them is delivered in their order."""
 
     def __init__(
-        self, settings: KafkaSettings, admin: Admin, plan: Plan, opener: Opener, deliver: Callable[[Delivery], None]
-    ) -> None:
+        self, settings: KafkaSettings, admin: Admin, plan: Plan, opener: Opener,
+        deliver: Callable[[Follower, Delivery], None],
+    ) -> None:  # fmt: skip
         super().__init__(settings, admin, plan, opener, deliver)
         self._wanted: deque[_Change] = deque()
         self._clock = SystemClock()
@@ -60,7 +61,7 @@ class ChosenFollower(Follower):
     # The thread.
 
     def _session(self) -> None:
-        consumer = make_consumer(self._settings)
+        consumer = make_consumer(self._settings, self._plan.existing)
         try:
             self._assign(consumer)
             if not self._told_first:
@@ -71,10 +72,16 @@ class ChosenFollower(Follower):
                 self._take_changes(consumer)
                 if not self._places:
                     self._idle()
+                elif self._board():
+                    break
                 elif self._room(ROOM):
                     self._handle(consumer, consumer.poll(timeout_ms=TURN, max_records=BATCH))
         finally:
             consumer.close(autocommit=False, timeout_ms=CLOSING)
+        self._ride()
+
+    def _interrupted(self) -> bool:
+        return bool(self._wanted) or super()._interrupted()
 
     def _idle(self) -> None:
         """Nothing is followed: wait for something to change."""

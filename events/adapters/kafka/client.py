@@ -32,6 +32,7 @@ from kafka.structs import ConsumerGroupMetadata
 from tenacity import Retrying, retry_if_exception, stop_after_delay, stop_when_event_set, wait_exponential_jitter
 from tenacity import sleep_using_event as sleeping_with
 
+from events.adapters.kafka.fetching import prompt
 from events.adapters.kafka.settings import BY_PASSWORD, READ_FROM, KafkaSettings, Options
 from events.log import LogClosed, LogUnavailable
 from events.units import Seconds
@@ -101,14 +102,14 @@ class ClosingSelector(NetworkSelector):  # type: ignore[misc]  # kafka-python ha
             one.close()
 
 
-def make_producer(settings: KafkaSettings) -> KafkaProducer:
-    """Connect; KafkaError when no broker answers within 5 s."""
-    return _make(KafkaProducer, settings.producing())
+def make_producer(settings: KafkaSettings, topics: Collection[str] = ()) -> KafkaProducer:
+    """Connect; KafkaError when no broker answers within 5 s. `topics`: see `_make`."""
+    return _make(KafkaProducer, settings.producing(), topics)
 
 
-def make_consumer(settings: KafkaSettings) -> KafkaConsumer:
-    """Connect; partitions are assigned by hand."""
-    return _make(KafkaConsumer, settings.consuming())
+def make_consumer(settings: KafkaSettings, topics: Collection[str] = ()) -> KafkaConsumer:
+    """Connect; partitions are assigned by hand. `topics`: see `_make`."""
+    return prompt(_make(KafkaConsumer, settings.consuming(), topics))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ def make_member(settings: KafkaSettings, how: Membership, chosen: Collection[int
     """Connect; to become a member of a group, subscribe. `chosen`: the partitions that are shared out; None: all.
     Cooperative, so that a rebalance stops only the partitions that move."""
     cooperative = {"partition_assignment_strategy": [_Assignor(chosen)], "client_id": how.name}
-    return _make(KafkaConsumer, settings.grouping(how.group, how.session) | cooperative)
+    return prompt(_make(KafkaConsumer, settings.grouping(how.group, how.session) | cooperative))
 
 
 class _Assignor(CooperativeStickyAssignor):  # type: ignore[misc]  # kafka-python has no types
@@ -157,7 +158,7 @@ class _Part:
 def make_worker(settings: KafkaSettings, how: Membership) -> KafkaConsumer:
     """Connect; a member whose partitions have the same numbers in all topics (which the range assignor sees to)."""
     ranged = {"partition_assignment_strategy": [RangePartitionAssignor], "client_id": how.name}
-    return _make(KafkaConsumer, settings.grouping(how.group, how.session) | ranged)
+    return prompt(_make(KafkaConsumer, settings.grouping(how.group, how.session) | ranged))
 
 
 class TransactionalProducer(KafkaProducer):  # type: ignore[misc]  # kafka-python has no types
@@ -217,9 +218,14 @@ class _TokenFile(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python h
             return ""
 
 
-def _make(kind: Callable[..., T], options: Options) -> T:
+def _make(kind: Callable[..., T], options: Options, topics: Collection[str] = ()) -> T:
     """A client that cannot connect leaves its thread and its sockets behind (kafka-python 3.0.12): end them here, or a
-    long absence of the brokers would leave thousands."""
+    long absence of the brokers would leave thousands.
+
+    `topics`: those that exist, and that it will need. It knows their leaders from its first answer on; a topic that it
+    first hears of with a record to send costs that record, and all behind it, 100 ms or more: the first question is on
+    its way before the topic is in it, and the next is not asked for so long.
+    """
     options = dict(options)
     if isinstance(path := options.pop(READ_FROM, None), Path):
         options["sasl_oauth_token_provider"] = _TokenFile(path)
@@ -227,6 +233,7 @@ def _make(kind: Callable[..., T], options: Options) -> T:
 
     def remembered(**configs: object) -> KafkaNetClient:
         made.append(KafkaNetClient(net=ClosingSelector(**configs), **configs))
+        made[-1].cluster._topics.update(topics)  # noqa: SLF001 - what is public asks at once, without a deadline
         return made[-1]
 
     try:

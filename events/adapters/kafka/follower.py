@@ -1,7 +1,8 @@
 """The client's thread of one subscription: it polls, decodes, and hands over to the loop in batches.
 
 What waits for the loop is bounded: a reader that falls behind stops the polling of its own consumer, nothing else. When
-the brokers are away the thread waits for them and goes on where it was.
+the brokers are away the thread waits for them and goes on where it was. Without a group it reads alone only until it
+has all there was; then the process's one reader of the newest records carries it (`trunk`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
@@ -22,9 +23,11 @@ from events.adapters.kafka.opening import Opener
 from events.adapters.kafka.places import begin_group, spans, starts, topic_places
 from events.adapters.kafka.scan import Scan
 from events.adapters.kafka.settings import KafkaSettings
+from events.adapters.kafka.trunk import Opened, Trunk
 from events.adapters.kafka.wire import RawRecord
 from events.adapters.store import Place
 from events.log import EventLogError, LogClosed, Record, Start
+from events.names import TOPIC_KINDS, TopicKind
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +53,22 @@ class Plan:
     start: Start
     group: str | None = None
 
+    def by_kind(self) -> Sequence[tuple[TopicKind | None, Plan]]:
+        """Taken apart into states, news and queues, each read by itself: no state waits behind a flood of news. Whole
+        (kind None, unless its topics are of one) where the partitions are dealt or chosen."""
+        kinds = list(dict.fromkeys(TOPIC_KINDS.get(topic) for topic in self.topics))
+        if len(kinds) == 1:
+            return [(kinds[0], self)]
+        if not kinds or self.group is not None or self.start.partitions is not None:
+            return [(None, self)]
+        parts = {kind: tuple(topic for topic in self.topics if TOPIC_KINDS.get(topic) is kind) for kind in kinds}
+        return [(kind, replace(self, topics=topics)) for kind, topics in parts.items()]
+
+    @property
+    def existing(self) -> tuple[str, ...]:
+        """Those topics that exist."""
+        return tuple(topic for topic in self.topics if topic in self.partitions)
+
     @property
     def places(self) -> list[Place]:
         """All that is followed at first, or shared out in the group."""
@@ -71,8 +90,9 @@ class Follower(abc.ABC):
     """Started once. `deliver` is called in the thread and raises RuntimeError when nobody listens any more."""
 
     def __init__(
-        self, settings: KafkaSettings, admin: Admin, plan: Plan, opener: Opener, deliver: Callable[[Delivery], None]
-    ) -> None:
+        self, settings: KafkaSettings, admin: Admin, plan: Plan, opener: Opener,
+        deliver: Callable[[Follower, Delivery], None],
+    ) -> None:  # fmt: skip
         self._settings = settings
         self._admin = admin
         self._plan = plan
@@ -89,6 +109,10 @@ class Follower(abc.ABC):
         self._stopping = threading.Event()
         self._wait = FIRST_WAIT
         self._away = False
+        self._aboard = False
+        self._listens = True
+        self.trunk: Trunk | None = None
+        """What carries it once it has all there was; None: nothing does. Set before `start`."""
         self._thread = threading.Thread(target=self._run, name="relume-kafka-follower", daemon=True)
         self.begun: Future[None] = Future()
         """Where the topics ended when this began is known."""
@@ -110,9 +134,15 @@ class Follower(abc.ABC):
 
     def taken(self, count: int) -> None:
         """The loop has taken so many of the records that were delivered."""
-        with self._changed:
-            self._outstanding -= count
-            self._changed.notify_all()
+        if count:
+            with self._changed:
+                self._outstanding -= count
+                self._changed.notify_all()
+
+    @property
+    def carried(self) -> bool:
+        """Whether the trunk reads for it."""
+        return self._aboard
 
     # The thread.
 
@@ -184,6 +214,58 @@ class Follower(abc.ABC):
             self._changed.wait_for(lambda: self._outstanding < bound or self._stopping.is_set(), within)
             return self._outstanding < bound
 
+    # Carried: by the trunk, whose thread calls `carry`.
+
+    def carry(self, come: Mapping[Place, Sequence[Opened]]) -> bool:
+        """See `trunk.Rider`."""
+        records: list[Record] = []
+        for place, opened in come.items():
+            at = self._positions.get(place)
+            if at is None or not opened:
+                continue
+            new = [one for one in opened if one.raw.offset >= at]
+            records += [record for one in new if (record := self._opener.open(one.raw, one.found)) is not None]
+            self._positions[place] = max(at, opened[-1].raw.offset + 1)
+        try:
+            self._hand_over(records)
+        except RuntimeError:  # the loop has been closed before the log
+            self._listens = False
+        return self._listens and self._outstanding < self._settings.subscriber_bound
+
+    def put_down(self) -> None:
+        """See `trunk.Rider`."""
+        with self._changed:
+            self._aboard = False
+            self._changed.notify_all()
+
+    def _board(self) -> bool:
+        """Whether the trunk carries us from here on: we have all there was, and are not behind."""
+        trunk = self.trunk
+        if trunk is None or not self._told_caught_up or self._scans or self._away or self._interrupted():
+            return False
+        if not self._positions or self._outstanding > self._settings.subscriber_bound // 2:
+            return False
+        self._aboard = True  # before: we may be put down before we hear that we are aboard
+        if not trunk.board(self, self._positions):
+            self._aboard = False
+            return False
+        return True
+
+    def _ride(self) -> None:
+        """Until there is something to do, or the trunk put us down; then we read alone again, from where we are."""
+        if self.trunk is None or not self._aboard:
+            return
+        with self._changed:  # nothing is asked for meanwhile, so the wait needs no bound
+            self._changed.wait_for(lambda: self._interrupted() or not self._aboard)
+        self.trunk.leave(self)
+        self._aboard = False
+        if not self._listens:
+            raise RuntimeError("nobody listens any more")
+
+    def _interrupted(self) -> bool:
+        """Whether the thread has something else to do than to read."""
+        return self._stopping.is_set()
+
     def _works(self) -> None:
         """The brokers answer."""
         if self._away:
@@ -252,7 +334,7 @@ class Follower(abc.ABC):
     def _send(self, delivery: Delivery) -> None:
         with self._changed:
             self._outstanding += len(delivery.records)
-        self._deliver(delivery)
+        self._deliver(self, delivery)
 
     def _names(self) -> str:
         return ", ".join(self._plan.topics)
@@ -269,17 +351,18 @@ class AllFollower(Follower):
             self._send(Delivery(caught_up=True))
             self._stopping.wait()
             return
-        consumer = make_consumer(self._settings)
+        consumer = make_consumer(self._settings, self._plan.existing)
         try:
             consumer.assign([TopicPartition(*place) for place in self._places])
             for place in self._places:
                 consumer.seek(TopicPartition(*place), self._positions[place])
             self._tell_places()
-            while not self._stopping.is_set():
+            while not self._stopping.is_set() and not self._board():
                 if self._room(ROOM):
                     self._handle(consumer, consumer.poll(timeout_ms=POLL, max_records=BATCH))
         finally:
             consumer.close(autocommit=False, timeout_ms=CLOSING)
+        self._ride()
 
     def _tell_places(self) -> None:
         if self._plan.start.at == "newest_per_key" and not self._told_caught_up and not self._scans:

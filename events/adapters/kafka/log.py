@@ -46,12 +46,14 @@ from events.adapters.kafka.topics import (
     create_topics,
     problems_of,
 )
+from events.adapters.kafka.trunk import Trunk
 from events.adapters.kafka.work import KafkaWork
 from events.adapters.opened import OpenedLog
 from events.adapters.store import Place
 from events.clock import Clock
 from events.envelope import AnyEnvelope
 from events.log import LogClosed, LogCorrupt, LogStats, LogUnavailable, Position, Query, Record, Start, Subscription
+from events.names import TOPIC_KINDS, TopicKind
 from events.payload import kind_of
 from events.work import WorkQueue
 
@@ -92,6 +94,7 @@ class KafkaEventLog(OpenedLog):
         self._repeated = self._remade = 0
         self._subscriptions: set[KafkaSubscription] = set()
         self._works: set[KafkaWork] = set()
+        self._trunks: dict[TopicKind, Trunk] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._open = False
 
@@ -108,6 +111,10 @@ class KafkaEventLog(OpenedLog):
         self._producer.start()
         self._appends = Appends(self._settings, self._producer)
         self._reader = Reader(self._settings, self._admin, self._partitions)
+        self._trunks = {
+            kind: Trunk(self._settings, self._partitions, [topic for topic, its in TOPIC_KINDS.items() if its is kind])
+            for kind in (TopicKind.STATE, TopicKind.NEWS)
+        }
         self._open = True
         if self._settings.tend:
             self._tender = Tender(self._partitions, self._clock)
@@ -127,6 +134,10 @@ class KafkaEventLog(OpenedLog):
         with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._producer.closed)), CLOSING + 5)
         await asyncio.gather(*closing)
+        for trunk in self._trunks.values():
+            trunk.close()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(trunk.closed)), CLOSING)
         self._take()
         self._admin.close()
         self._reader.close()
@@ -158,7 +169,7 @@ class KafkaEventLog(OpenedLog):
         """See the port. A topic that does not exist never gives anything."""
         self._check_open()
         plan = Plan(tuple(dict.fromkeys(map(str, topics))), self._partitions, start, group)
-        return self._follow(plan, Reading(self._partitions, self._count_repeated))
+        return self._follow(plan)
 
     def work(self, topics: Sequence[str], group: str, member: str) -> WorkQueue:
         """See `events.work.WorkLog`."""
@@ -229,12 +240,18 @@ class KafkaEventLog(OpenedLog):
             raise LogUnavailable("the producer stopped; see its error")
         return self._producer
 
-    def _follow(self, plan: Plan, opener: Opener) -> KafkaSubscription:
+    def _follow(self, plan: Plan, opener: Opener | None = None) -> KafkaSubscription:
+        """Without an opener: what is sound, where it belongs, each once."""
         subscription = KafkaSubscription(plan.topics, plan.group, self._subscriptions.discard)
-        follower = _follower_of(plan)(self._settings, self._admin, plan, opener, subscription.deliver)
-        self._check_open().gate(follower.begun)
+        followers = []
+        for kind, part in plan.by_kind():
+            opening = Reading(self._partitions, self._count_repeated) if opener is None else opener
+            follower = _follower_of(part)(self._settings, self._admin, part, opening, subscription.deliver)
+            follower.trunk = None if kind is None or plan.group is not None else self._trunks.get(kind)
+            followers.append(follower)
+            self._check_open().gate(follower.begun)
         self._subscriptions.add(subscription)
-        subscription.follow(follower)
+        subscription.follow(followers)
         return subscription
 
     def _count_repeated(self) -> None:

@@ -87,8 +87,9 @@ class Member(Follower):
     """See `Follower`. `commit` is called by the loop."""
 
     def __init__(
-        self, settings: KafkaSettings, admin: Admin, plan: Plan, opener: Opener, deliver: Callable[[Delivery], None]
-    ) -> None:
+        self, settings: KafkaSettings, admin: Admin, plan: Plan, opener: Opener,
+        deliver: Callable[[Follower, Delivery], None],
+    ) -> None:  # fmt: skip
         super().__init__(settings, admin, plan, opener, deliver)
         self._waiting: deque[_Commit] = deque()
         self._progress: dict[Place, _Progress] = {}

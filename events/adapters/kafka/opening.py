@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from events.adapters.kafka.window import Window
-from events.adapters.kafka.wire import RawRecord, Stray, appended_at, find, is_ours, position_of
+from events.adapters.kafka.wire import Finding, RawRecord, Stray, appended_at, find, is_ours, position_of
 from events.adapters.store import Place
 from events.codec import Ignored, Rejected
 from events.dead_letters import letter
@@ -28,8 +28,8 @@ STALE: Final = Seconds(300.0)
 class Opener(Protocol):
     """Turns what Kafka gives into what is delivered."""
 
-    def open(self, raw: RawRecord) -> Record | None:
-        """The record to be delivered; None leaves it out."""
+    def open(self, raw: RawRecord, found: Finding | None = None) -> Record | None:
+        """The record to be delivered; None leaves it out. `found`: what `find` says of it, where that is known."""
 
 
 @dataclass(slots=True)
@@ -41,8 +41,8 @@ class Reading:
     _seen: Window[Position] = field(default_factory=lambda: Window(SEEN))
     _times: dict[Place, Instant] = field(default_factory=dict)
 
-    def open(self, raw: RawRecord) -> Record | None:
-        found = find(raw, self.partitions.get(raw.topic, 1))
+    def open(self, raw: RawRecord, found: Finding | None = None) -> Record | None:
+        found = find(raw, self.partitions.get(raw.topic, 1)) if found is None else found
         if isinstance(found, Ignored | Rejected | Stray):
             return None
         ident, position = (found.source, found.id), position_of(raw)
@@ -72,12 +72,13 @@ class Tending:
     stale: int = 0
     void: int = 0
 
-    def open(self, raw: RawRecord) -> Record | None:
+    def open(self, raw: RawRecord, found: Finding | None = None) -> Record | None:
         """A letter about what is not readable; a stray under its right key. Sound records need nothing."""
         partitions = self.partitions.get(raw.topic, 1)
         if is_ours(raw, partitions):
             return None
-        found, at, position = find(raw, partitions), appended_at(raw), position_of(raw)
+        found = find(raw, partitions) if found is None else found
+        at, position = appended_at(raw), position_of(raw)
         match found:
             case Rejected():
                 self.rejected += 1

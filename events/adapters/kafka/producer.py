@@ -139,7 +139,7 @@ class Producer:
 
     def _connect(self) -> None:
         try:
-            client = make_producer(self._settings)
+            client = make_producer(self._settings, self._partitions)
         except (KafkaError, OSError) as error:
             if not self._away:
                 logger.warning("events wait: %s", told(self._settings, error))

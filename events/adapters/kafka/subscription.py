@@ -29,22 +29,25 @@ class KafkaSubscription:
         self.group = group
         self._leave = leave
         self._loop = asyncio.get_running_loop()
-        self._follower: Follower | None = None
-        self._deliveries: deque[Delivery] = deque()
+        self._followers: tuple[Follower, ...] = ()
+        self._behind: set[Follower] = set()
+        """Those that have not delivered all there was when they began."""
+        self._deliveries: deque[tuple[Follower, Delivery]] = deque()
         self._held: set[Place] = set()
         self._leaving: Counter[Place] = Counter()
         """Places that were dropped, and how often the thread has still to say so."""
         self._closed = False
         self._waiting: asyncio.Future[None] | None = None
 
-    def follow(self, follower: Follower) -> None:
-        """Begin."""
-        self._follower = follower
-        follower.start()
+    def follow(self, followers: Sequence[Follower]) -> None:
+        """Begin. One follower, or several of topics that no two share, each of all partitions and without a group."""
+        self._followers, self._behind = tuple(followers), set(followers)
+        for follower in followers:
+            follower.start()
 
-    def deliver(self, delivery: Delivery) -> None:
+    def deliver(self, follower: Follower, delivery: Delivery) -> None:
         """Called in the client's thread; RuntimeError when the loop is gone."""
-        self._loop.call_soon_threadsafe(self._take, delivery)
+        self._loop.call_soon_threadsafe(self._take, follower, delivery)
 
     def __aiter__(self) -> AsyncIterator[Batch]:
         return self
@@ -52,7 +55,7 @@ class KafkaSubscription:
     async def __anext__(self) -> Batch:
         while not self._closed:
             if self._deliveries:
-                return self._batch(self._deliveries.popleft())
+                return self._batch(*self._deliveries.popleft())
             self._waiting = self._loop.create_future()
             try:
                 await self._waiting
@@ -78,18 +81,19 @@ class KafkaSubscription:
             raise ValueError("only subscriptions with a group commit")
         if self._closed:
             raise LogClosed("the subscription is closed")
-        assert isinstance(self._follower, Member)
+        (member,) = self._followers
+        assert isinstance(member, Member)
         offsets = offsets_after(positions, self._held)
         if offsets:
-            await asyncio.wrap_future(self._follower.commit(offsets))
+            await asyncio.wrap_future(member.commit(offsets))
 
     async def close(self) -> None:
         """See the port."""
         self.end()
-        assert self._follower is not None
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSING):
-                await asyncio.shield(asyncio.wrap_future(self._follower.ended))
+                for follower in self._followers:
+                    await asyncio.shield(asyncio.wrap_future(follower.ended))
 
     def end(self) -> None:
         """End the iteration and the thread; waits for neither."""
@@ -98,45 +102,45 @@ class KafkaSubscription:
             self._deliveries.clear()
             self._wake()
             self._leave(self)
-            if self._follower is not None:
-                self._follower.stop()
+            for follower in self._followers:
+                follower.stop()
 
     # Inside.
 
-    def _take(self, delivery: Delivery) -> None:
+    def _take(self, follower: Follower, delivery: Delivery) -> None:
         if self._closed:
             return
         self._held.update(place for place in delivery.assigned if not self._leaving[place])
         self._held.difference_update(delivery.revoked)
-        self._deliveries.append(delivery)
+        self._deliveries.append((follower, delivery))
         if delivery.revoked or self._leaving:
             self._drop_revoked()
             self._leaving = +(self._leaving - Counter(delivery.revoked))
         self._wake()
 
     def _chosen(self) -> ChosenFollower:
-        if not isinstance(self._follower, ChosenFollower):
+        follower = self._followers[0] if self._followers else None
+        if not isinstance(follower, ChosenFollower):
             text = "only subscriptions that began with chosen partitions, without a group, may change them"
             raise ValueError(text)  # noqa: TRY004 - wrong use, as with the other logs
-        return self._follower
+        return follower
 
     def _drop_revoked(self) -> None:
         """What waits of places that are gone is their new owner's."""
-        kept: deque[Delivery] = deque()
-        for delivery in self._deliveries:
+        kept: deque[tuple[Follower, Delivery]] = deque()
+        for follower, delivery in self._deliveries:
             records = tuple(record for record in delivery.records if _place(record) in self._held)
-            self._took(len(delivery.records) - len(records))
+            follower.taken(len(delivery.records) - len(records))
             assigned = tuple(place for place in delivery.assigned if place in self._held)
-            kept.append(Delivery(records, assigned, delivery.revoked, delivery.caught_up))
+            kept.append((follower, Delivery(records, assigned, delivery.revoked, delivery.caught_up)))
         self._deliveries = kept
 
-    def _batch(self, delivery: Delivery) -> Batch:
-        self._took(len(delivery.records))
-        return Batch(delivery.records, delivery.assigned, delivery.revoked, delivery.caught_up)
-
-    def _took(self, count: int) -> None:
-        if count and self._follower is not None:
-            self._follower.taken(count)
+    def _batch(self, follower: Follower, delivery: Delivery) -> Batch:
+        follower.taken(len(delivery.records))
+        if delivery.caught_up:
+            self._behind.discard(follower)
+        caught_up = delivery.caught_up and not self._behind
+        return Batch(delivery.records, delivery.assigned, delivery.revoked, caught_up)
 
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():
