@@ -133,11 +133,12 @@ class KafkaEventLog(OpenedLog):
         closing = [*(one.close() for one in list(self._subscriptions)), *(one.close() for one in list(self._works))]
         with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._producer.closed)), CLOSING + 5)
-        await asyncio.gather(*closing)
         for trunk in self._trunks.values():
             trunk.close()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(trunk.closed)), CLOSING)
+        await asyncio.gather(*closing)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSING):
+                await asyncio.gather(*(asyncio.wrap_future(trunk.closed) for trunk in self._trunks.values()))
         self._take()
         self._admin.close()
         self._reader.close()

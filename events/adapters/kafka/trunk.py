@@ -32,8 +32,8 @@ from events.units import Instant, Seconds
 
 logger = logging.getLogger(__name__)
 
-PAST: Final = 1024
-"""Records that are kept for who boards next: some ten times what comes between two looks on busy topics."""
+PAST: Final = 512
+"""Records that are kept for who boards next: as many as it may have taken in the poll before it asks."""
 
 BATCH: Final = 512
 """Most records of one poll."""
