@@ -13,7 +13,7 @@ from kafka import TopicPartition
 from events.adapters.kafka.follower import Plan
 from events.adapters.kafka.settings import KafkaSettings
 from events.adapters.kafka.trunk import Opened, Past, Trunk
-from events.adapters.kafka.wire import RawRecord, find
+from events.adapters.kafka.wire import RawRecord
 from events.adapters.store import Place
 from events.clock import SimulatedClock
 from events.log import Start
@@ -28,7 +28,7 @@ TELL = Teller()
 def opened(place: Place, offset: int) -> Opened:
     """A record that stands there."""
     record = raw(TELL.drained(), offset, topic=place[0], partition=place[1])
-    return Opened(record, find(record, PARTITIONS[place[0]]))
+    return Opened(record, PARTITIONS[place[0]])
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 3)), max_size=30), st.integers(1, 8), st.data())
@@ -104,8 +104,8 @@ class OneTurn(Trunk):
         """Nothing."""
 
     def turn(self, consumer: FakeConsumer, most: int) -> None:
-        """Half a second passes."""
-        self._clock.set(self._clock.now() + 0.5)
+        """A fifth of a second passes."""
+        self._clock.set(self._clock.now() + 0.2)
         with self._lock:
             self._drop_unwanted()
         if self._positions:

@@ -17,7 +17,6 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from kafka import KafkaConsumer, TopicPartition
@@ -41,18 +40,28 @@ BATCH: Final = 512
 TURN: Final = 200
 """Milliseconds of one poll; a record ends it at once. So long may a new place, or a close, wait."""
 
-KEPT: Final = Seconds(5.0)
+KEPT: Final = Seconds(2.0)
 """Seconds for which a place is read that nobody rides for: who asked for it is about to come back."""
 
 CLOSING: Final = 2000  # milliseconds that a consumer has for its farewell
 
 
-@dataclass(frozen=True, slots=True)
 class Opened:
-    """A record, and what `find` says of it."""
+    """A record, and what `find` says of it, which is asked once, by the first who wants to know."""
 
-    raw: RawRecord
-    found: Finding
+    __slots__ = ("_found", "_partitions", "raw")
+
+    def __init__(self, raw: RawRecord, partitions: int) -> None:
+        self.raw = raw
+        self._partitions = partitions
+        self._found: Finding | None = None
+
+    @property
+    def found(self) -> Finding:
+        """With the trunk's lock held."""
+        if self._found is None:
+            self._found = find(self.raw, self._partitions)
+        return self._found
 
 
 class Rider(Protocol):
@@ -239,7 +248,7 @@ class Trunk:
 
     def _carry(self, polled: Mapping[Place, Sequence[RawRecord]]) -> None:
         opened = {
-            place: [Opened(raw, find(raw, self._partitions.get(raw.topic, 1))) for raw in raws]
+            place: [Opened(raw, self._partitions.get(raw.topic, 1)) for raw in raws]
             for place, raws in polled.items()
             if place in self._sought
         }
