@@ -182,12 +182,13 @@ class ClientConnection(asyncio.Protocol):
         if self._phase is _LOST:
             self._context.wheel.forget(self)
         elif self._phase is _BUSY:
-            if not keep_alive or context.draining:
+            rests = context.settings.farewell if context.draining else context.settings.idle_timeout
+            if not keep_alive or not rests:
                 self._close()
                 return
             self._phase = _HEAD
             self._since = now = context.clock.now()
-            context.wheel.wake_by(self, now + context.settings.idle_timeout)
+            context.wheel.wake_by(self, now + rests)
             if self._read_paused:
                 self._read_paused = False
                 self._transport.resume_reading()
@@ -212,11 +213,14 @@ class ClientConnection(asyncio.Protocol):
         if self._phase is not _LOST:
             self._transport.abort()
 
-    def drain(self, farewell: float) -> None:
-        """Close if no request is under way, and none has been for `farewell` seconds."""
-        idle = self._phase is _HEAD and not self._queued and not self._rest
-        if idle and self._context.clock.now() - self._since >= farewell:
-            self._close()
+    def drain(self) -> None:
+        """Close if no request is under way; a moment later if one was under way a moment ago, see `farewell`."""
+        if self._phase is _HEAD and not self._queued and not self._rest:
+            until = self._since + self._context.settings.farewell
+            if until > self._context.clock.now():
+                self._context.wheel.wake_by(self, until)
+            else:
+                self._close()
 
     def wake(self, now: Instant) -> float | None:
         """Act on the deadline of the present phase."""
@@ -229,7 +233,8 @@ class ClientConnection(asyncio.Protocol):
                 self.abort()
             return now + _PROBE_SECONDS if due is None else min(due, now + _PROBE_SECONDS)
         if self._phase is _HEAD:
-            due = self._since + (settings.head_timeout if self._rest else settings.idle_timeout)
+            rests = settings.farewell if self._context.draining else settings.idle_timeout
+            due = self._since + (settings.head_timeout if self._rest else rests)
         elif self._phase is _BODY:
             due = self._since + settings.body_grace + len(self._body) / settings.body_rate
         elif self._phase is _LINGERING:

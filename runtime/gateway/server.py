@@ -117,8 +117,8 @@ class GatewayServer:
     async def drain(self, bound: Seconds) -> None:
         """Accept no more, let what runs finish within `bound`, break off the rest visibly, then close everything.
 
-        Held requests are the desk's to refuse; what it has not refused by `bound` is refused here. A connection that
-        was used a moment ago stays for another request, which is its last: its client cannot know better.
+        Held requests are the desk's to refuse; what it has not refused by `bound` is refused here. A connection
+        whose client was told nothing else stays a moment for another request, which is its last (`farewell`).
         """
         context = self._context
         if context is None or context.draining:
@@ -126,14 +126,9 @@ class GatewayServer:
         context.draining = True
         if self._server is not None:
             self._server.close()
-        farewell = min(self._settings.farewell, bound)
         for connection in list(context.connections):
-            connection.drain(farewell)
-        if farewell and context.connections:
-            await context.quiet(farewell)
-            for connection in list(context.connections):
-                connection.drain(0.0)
-        await context.quiet(bound - farewell)
+            connection.drain()
+        await context.quiet(bound)
         for exchange in list(context.exchanges):
             exchange.shut_down()
         await context.quiet(self._settings.linger_timeout)

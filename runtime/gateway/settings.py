@@ -40,8 +40,9 @@ class GatewaySettings:
     idle_timeout: Seconds = Seconds(75.0)
     """Keep-alive of a client connection between requests; nginx's default."""
     farewell: Seconds = Seconds(0.0)
-    """In a drain, how long a connection that was used a moment ago stays for one more request. A client that sends it
-    while we close cannot know whether it was taken. Zero where nobody would serve it."""
+    """In a drain, how long after its last answer a connection stays for one more request, if that answer (which may
+    have begun before the drain) did not say that it is the last. A client that sends a request while we close cannot
+    know whether it was taken. Zero where nobody would serve it."""
     stall_timeout: Seconds = Seconds(60.0)
     """A client that reads nothing for so long has left."""
     linger_timeout: Seconds = Seconds(2.0)

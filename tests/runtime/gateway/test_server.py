@@ -85,6 +85,37 @@ async def test_a_client_that_asks_again_at_once_loses_nothing_to_a_drain(gateway
             await drain
 
 
+async def test_a_stream_that_began_before_a_drain_is_not_its_connections_last(gateways: Gateways) -> None:
+    """Its head said that the connection stays; so it does, for one more request that says otherwise.
+
+    Found by a rollout under load: the client of such a stream asked again while its connection was closed.
+    """
+    go = asyncio.Event()
+
+    async def handle(connection: EngineConnection, request: bytes) -> None:
+        if b'"stream":true' not in request:
+            await connection.send(answer())
+            return
+        await connection.send(STREAM_HEAD + chunk(b"data: 1\n\n"))
+        await go.wait()
+        await connection.send(chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
+
+    async with RawEngine(handle) as engine:
+        server = await gateways.start(ScriptedSlots([engine.address], slots=2), farewell=Seconds(5.0))
+        client = await gateways.client(server)
+        await client.send(post(STREAM))
+        await client.head()
+        drain = asyncio.ensure_future(server.drain(Seconds(20.0)))
+        await asyncio.sleep(0)  # it has begun
+        go.set()
+        assert (await client.chunks())[1]
+        await client.send(post(CHAT))
+        reply = await client.reply()
+        assert (reply.status, reply.headers["connection"]) == (200, "close")
+        async with asyncio.timeout(4):  # nobody is left who could come again
+            await drain
+
+
 async def test_drain_ends_at_its_bound(gateways: Gateways) -> None:
     """What still runs or waits at the bound is ended visibly: an error event and a break, or a 503."""
 
