@@ -233,7 +233,7 @@ def _figures(name: str, pairs: list[tuple[Start, Start]], alone: Alone) -> list[
     early = next((ended - began for phase, began, ended in cold.spans if phase == "spawn"), 0.0)
     own = sum(cold.parts.get(part, 0.0) for part in ("hold", *ENGINE))
     said = {stage: getattr(alone, stage) for stage in STAGES}
-    rest = {part: cold.parts.get(part, 0.0) for part in ("hold", "fetch", "spawn", *ENGINE)}
+    rest = {part: cold.parts.get(part, 0.0) for part in ("hold", "fetch", "read", "spawn", *ENGINE)}
     return [
         Figure(f"{name}: cold to first byte, best", "s", cold.seconds,
                "slowest of network, disk, digest alone, then load and answer", alone.slowest + engine, GATE,

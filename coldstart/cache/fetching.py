@@ -13,25 +13,31 @@ import hashlib
 import mmap
 import random
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from blake3 import blake3
 
+from coldstart.cache.cores import Cores
 from coldstart.cache.partial import Partial
-from coldstart.core.cache.busy import Busy, Stage
+from coldstart.cache.watch import Watch
+from coldstart.core.cache.busy import Stage
+from coldstart.core.cache.connections import Connections, Hunger, Spent, takes_in
 from coldstart.core.cache.content import Described, Span
 from coldstart.core.cache.errors import Retryable, SourceUnavailable, Throttled
-from coldstart.core.cache.pace import Connections, Patience
+from coldstart.core.cache.pace import Patience
 from coldstart.core.cache.plan import Board, Cursors
 from coldstart.core.cache.policy import FetchPolicy
 from coldstart.ports import Channel, Source
 from events.clock import Clock
-from events.types.caches import FetchTimes
 from events.units import Instant, format_duration
 
 _LOOK = 0.05
-"""Seconds between looks for a late chunk of those who have nothing to do."""
+"""Seconds between looks for what nobody tells of: a late chunk, and the end of a pause that the source asked for."""
+
+_LONG = 1.0
+"""Seconds that a reader waits for its turn before it looks by itself. It is told: this bounds what a mistake costs."""
 
 _GRACE = 0.25
 """Seconds that a fetch waits for readers that it has broken off; they touch nothing of it any more."""
@@ -46,36 +52,20 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """A chunk to read, and a connection for it. `trial`: as `Connections.trial`."""
+
+    channel: Channel
+    span: Span
+    trial: int
+
+
+@dataclass(frozen=True, slots=True)
 class Told:
     """Who follows a fetch: `verified(bytes)` of each chunk; `whole(part, digest)` when a file's SHA-256 is known."""
 
     verified: Callable[[int], None]
     whole: Callable[[Part, str], None]
-
-
-class Watch:
-    """Follows what a fetch is at, in whichever thread."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._busy = Busy(clock.now())
-
-    @contextlib.contextmanager
-    def at(self, stage: Stage) -> Iterator[None]:
-        """While it is at this."""
-        with self._lock:
-            self._busy.began(stage, self._clock.now())
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._busy.ended(stage, self._clock.now())
-
-    def times(self) -> FetchTimes:
-        """Now that all is usable."""
-        with self._lock:
-            return self._busy.times(self._clock.now())
 
 
 class Fetch:
@@ -90,19 +80,25 @@ class Fetch:
         self._policy = policy
         self._clock = clock
         self._room = min(policy.chunk_bytes, max((part.of.bytes for part in parts), default=0))
-        self._changed = threading.Condition()
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)
+        """For the digest, and for those who wait after a failure."""
+        self._turns = threading.Condition(lock)
+        """For readers without a connection or a chunk. Apart, so that a chunk wakes one reader and not all."""
         self._connections = Connections(policy)
+        self._cores = Cores(clock)
+        self._spent = Spent()
         self._error: BaseException | None = None
         self._channels: list[Channel] = []
         self._idle: list[Channel] = []
         """Connections that nobody reads over; the one used last is the next."""
+        self._crew: dict[int, threading.Thread] = {}
         self._reading = 0
         """Readers that have a connection. Who writes has given it back: another reads over it meanwhile."""
         self._kept: dict[int, mmap.mmap] = {}
         self._spare: list[mmap.mmap] = []
         self._writing = 0
-        self._hungry = False
-        """The digest waits for a chunk."""
+        self._hunger = Hunger(clock.now())
         self._paused_until = Instant(0.0)
         """Who asks for patience asks it of all connections."""
         self.transferred = 0
@@ -120,19 +116,16 @@ class Fetch:
         for index in there:
             self._cursors.add(chunks[index])
             told.verified(chunks[index].length)
-        crew = [
-            threading.Thread(target=self._reader, args=(number,), name=f"weights-{number}", daemon=True)
-            for number in range(min(self._policy.connections_most + 1, self._board.left))
-        ]
-        for thread in crew:
-            thread.start()
         try:
+            with self._changed:
+                self._hunger.began(self._clock.now())
+                self._staff()
             self._hash(scratch)
         except BaseException as error:
             self._fail(error)
             raise
         finally:
-            self._dismiss(crew)
+            self._dismiss()
 
     def _recover(self, chunks: tuple[Span, ...], scratch: memoryview) -> tuple[int, ...]:
         own: dict[int, list[Span]] = {file: [] for file in range(len(self._parts))}
@@ -151,12 +144,14 @@ class Fetch:
             part, whole = self._parts[span.file], wholes[span.file]
             with self._changed:
                 kept = self._kept.pop(span.index, None)
+            cpu = time.thread_time()
             with self._watch.at(Stage.DIGEST):
                 if kept is None:
                     part.partial.read(span, scratch)
                 whole.update(scratch[: span.length] if kept is None else memoryview(kept)[: span.length])
-            if kept is not None:
-                with self._changed:
+            with self._changed:
+                self._spent = self._spent.digesting(time.thread_time() - cpu, span.length)
+                if kept is not None:
                     self._spare.append(kept)
             if self._cursors.ended(span.file):
                 self._told.whole(part, f"sha256:{whole.hexdigest()}")
@@ -165,43 +160,56 @@ class Fetch:
         """The next chunk for a digest, as soon as there is one; None: all were fed."""
         with self._changed:
             while (span := self._cursors.advance()) is None and not self._cursors.done and self._error is None:
-                self._hungry = True
+                self._hunger.began(self._clock.now())
                 self._changed.wait(min(1.0, self._policy.patience))
                 if self._clock.now() > self._until:
                     raise late(self._source, self._policy)
-            self._hungry = False
+            self._hunger.ended(self._clock.now())
             if self._error is not None:
                 raise self._error
             if self._cursors.backlog == self._policy.ahead_chunks - 1:
-                self._changed.notify_all()  # readers waited for the digest
+                self._turns.notify(self._free())  # readers waited for the digest
             return span
+
+    def _staff(self) -> None:
+        """One reader more than connections: while one writes, there is another for its connection. Called under the
+        lock."""
+        for number in range(min(self._connections.allowed + 1, self._board.left)):
+            if number not in self._crew:
+                reader = threading.Thread(target=self._reader, args=(number,), name=f"weights-{number}", daemon=True)
+                self._crew[number] = reader
+                reader.start()
+
+    def _free(self) -> int:
+        """Connections that nobody reads over."""
+        return max(0, self._connections.allowed - self._reading)
 
     def _reader(self, number: int) -> None:
         buffer: mmap.mmap | None = None
         try:
             while (turn := self._turn(number)) is not None:
-                buffer = self._one(*turn, _buffer(self._room) if buffer is None else buffer)
+                buffer = self._one(turn, _buffer(self._room) if buffer is None else buffer)
         except Exception as error:  # noqa: BLE001 - told to the one who waits for the fetch, by `_hash`
             self._fail(error)
 
-    def _turn(self, number: int) -> tuple[Channel, Span] | None:
-        """A connection and the next chunk for it; None: the fetch is over.
-
-        One reader more than connections takes part: while one writes, there is another for its connection.
-        """
+    def _turn(self, number: int) -> Turn | None:
+        """A connection and the next chunk for it; None: the fetch is over, or there are fewer connections now."""
         with self._changed:
             while self._error is None and not self._board.done:
-                if (
-                    number <= self._connections.allowed
-                    and self._reading < self._connections.allowed
-                    and self._clock.now() >= self._paused_until
-                    and self._cursors.backlog < self._policy.ahead_chunks
-                ):
-                    span = self._board.take(self._clock.now(), self._policy.hedge_after)
+                if number > self._connections.allowed:
+                    del self._crew[number]
+                    self._turns.notify()  # it may have been woken instead of one who stays
+                    return None
+                wait, now = _LONG, self._clock.now()
+                if now < self._paused_until:
+                    wait = _LOOK
+                elif self._free() and self._cursors.backlog < self._policy.ahead_chunks:
+                    span = self._board.take(now, self._policy.hedge_after)
                     if span is not None:
                         self._reading += 1
-                        return self._connection(), span
-                self._changed.wait(_LOOK)
+                        return Turn(self._connection(), span, self._connections.trial)
+                    wait = _LOOK
+                self._turns.wait(wait)
         return None
 
     def _connection(self) -> Channel:
@@ -217,24 +225,26 @@ class Fetch:
         with self._changed:
             self._reading -= 1
             self._idle.append(channel)
-            self._changed.notify_all()
+            self._turns.notify()
 
-    def _one(self, channel: Channel, span: Span, buffer: mmap.mmap) -> mmap.mmap | None:
+    def _one(self, turn: Turn, buffer: mmap.mmap) -> mmap.mmap | None:
         """Read one chunk; the buffer for the next. After a failure, wait as long as patience says."""
+        channel, span = turn.channel, turn.span
         part = self._parts[span.file]
         view = memoryview(buffer)[: span.length]
-        began = self._clock.now()
+        began, cpu = self._clock.now(), time.thread_time()
         try:
             with self._watch.at(Stage.NETWORK):
                 channel.read(span, part.of, view)
         except Retryable as error:
-            self._again(span, error)
+            self._again(turn, error)
             self._give_back(channel)  # not before: the wait is the connection's
             return buffer
         self._give_back(channel)
         speed = span.length / max(1e-6, self._clock.now() - began)
         digest = blake3(view).hexdigest()
-        if not self._claimed(span, speed):
+        read = time.thread_time() - cpu
+        if not self._claimed(span, speed, read):
             return buffer
         try:
             with self._watch.at(Stage.DISK):
@@ -244,18 +254,30 @@ class Fetch:
         finally:
             with self._changed:
                 self._writing -= 1
+                self._spent = self._spent.reading(time.thread_time() - cpu - read, 0)
                 self._changed.notify_all()
+                if self._board.done:
+                    self._turns.notify_all()
 
-    def _claimed(self, span: Span, speed: float) -> bool:
+    def _claimed(self, span: Span, speed: float, cpu: float) -> bool:
         """Whether this reader is the one to write the chunk."""
         with self._changed:
             self.transferred += span.length
             self._patience.came()
-            if self._hungry:  # else the digest is slower: no use in more
-                self._connections.came(speed)
+            self._spent = self._spent.reading(cpu, span.length)
+            self._more(speed)
             first = self._error is None and self._board.claim(span, self._clock.now())
             self._writing += first
             return first
+
+    def _more(self, speed: float) -> None:
+        """Whether more connections are of use. Called under the lock."""
+        if self._connections.came(speed):
+            self._connections.judge(
+                takes_in(self._spent, self._cores.to_be_had()), self._hunger.share(self._clock.now())
+            )
+            self._staff()
+            self._turns.notify(self._free())
 
     def _written(self, span: Span, digest: str, buffer: mmap.mmap) -> mmap.mmap | None:
         """The chunk is there. What is in memory of it is kept for the digest, as long as there is room for that."""
@@ -270,13 +292,16 @@ class Fetch:
                 return buffer
             return self._spare.pop() if self._spare else None
 
-    def _again(self, span: Span, error: Retryable) -> None:
+    def _again(self, turn: Turn, error: Retryable) -> None:
         with self._changed:
             if self._error is not None or self._board.done:
                 return
-            self._board.give_back(span)
+            self._board.give_back(turn.span)
+            self._turns.notify()
             self._connections.refused(self._clock.now())
             wanted = error.retry_after if isinstance(error, Throttled) else None
+            if wanted is None and turn.trial > self._connections.allowed:
+                return  # one too many, as it turned out: no failure, and those that stay do not wait for it
             wait = self._patience.failed(wanted, random.random())  # noqa: S311 - jitter, no secret
             if wait is None:
                 raise SourceUnavailable(self._source.shown(), f"{error} (and no retries are left)")
@@ -287,7 +312,6 @@ class Fetch:
     def _fail(self, error: BaseException) -> None:
         with self._changed:
             self._error = self._error or error
-            self._changed.notify_all()
         self._break_off()
 
     def _break_off(self) -> None:
@@ -295,14 +319,16 @@ class Fetch:
         with self._changed:
             channels = list(self._channels)
             self._changed.notify_all()
+            self._turns.notify_all()
         for channel in channels:
             channel.close()
 
-    def _dismiss(self, crew: list[threading.Thread]) -> None:
+    def _dismiss(self) -> None:
         """Nobody writes any more when this returns. A reader whose source cannot be broken off may end later."""
         self._break_off()
         with self._changed:
             self._changed.wait_for(lambda: not self._writing)
+            crew = list(self._crew.values())
         until = self._clock.now() + _GRACE
         for thread in crew:
             thread.join(max(0.0, until - self._clock.now()))
@@ -323,33 +349,3 @@ def _buffer(length: int) -> mmap.mmap:
 def late(source: Source, policy: FetchPolicy) -> SourceUnavailable:
     """The fetch took longer than patience has."""
     return SourceUnavailable(source.shown(), f"it was not whole after {format_duration(policy.patience)}")
-
-
-def fetch_stream(
-    source: Source, part: Part, policy: FetchPolicy, verified: Callable[[int], None], watch: Watch
-) -> str:  # fmt: skip
-    """From a source that has no ranges: a file in one stream, in order; its SHA-256. A failed try begins anew.
-
-    The caller retries: Retryable, VersionMoved and CacheErrors are raised as they come.
-    """
-    buffer = memoryview(bytearray(min(policy.chunk_bytes, max(1, part.of.bytes))))
-    whole, at = hashlib.sha256(), 0
-
-    def take(length: int) -> None:
-        nonlocal at
-        view, span = buffer[:length], Span(at // policy.chunk_bytes, at, length)
-        with watch.at(Stage.DISK):
-            part.partial.write(span, view)
-        part.partial.record(span, blake3(view).hexdigest())
-        with watch.at(Stage.DIGEST):
-            whole.update(view)
-        at += length
-        verified(length)
-
-    channel = source.connect()
-    try:
-        with watch.at(Stage.NETWORK):
-            channel.stream(part.of, buffer, take)
-    finally:
-        channel.close()
-    return f"sha256:{whole.hexdigest()}"

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from coldstart.cache import publishing
-from coldstart.cache.fetching import Fetch, Part, Told, Watch, fetch_stream, late
+from coldstart.cache.fetching import Fetch, Part, Told, late
 from coldstart.cache.layout import Layout, delete, key
 from coldstart.cache.making_room import Rooms
 from coldstart.cache.manifests import manifests
 from coldstart.cache.partial import Partial
+from coldstart.cache.streaming import fetch_stream
 from coldstart.cache.wanting import Progress, Wanted
+from coldstart.cache.watch import Watch
 from coldstart.core.cache.content import Described, Kept, Listing, digest_of
 from coldstart.core.cache.errors import (
     DigestMismatch,

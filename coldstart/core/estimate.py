@@ -33,11 +33,14 @@ WAKING_PHASES = (Phase.WAKE, Phase.WARMUP)
 class StartEstimate:
     """What is known of one model's start time."""
 
-    __slots__ = ("_beside", "_learned", "_samples", "_wakes")
+    __slots__ = ("_beside", "_learned", "_reads", "_samples", "_wakes")
 
     def __init__(self) -> None:
         self._beside = False
         self._samples: dict[Phase, deque[float]] = {}
+        self._reads: deque[float] = deque(maxlen=STARTS_KEPT)
+        """What reading ahead of the engine took, of starts whose weights were on the disk. It goes on beside spawn and
+        load, so it is no part of a sum."""
         self._wakes: dict[Phase, deque[float]] = {}
         self._learned: frozenset[tuple[str, float]] = frozenset()
 
@@ -108,7 +111,10 @@ class StartEstimate:
     def quickest(self, spans: Sequence[PhaseSpan] = ()) -> dict[Phase, Seconds] | None:
         """Each phase at its quickest; None: no start was seen. With the spans of a wake: among wakes."""
         seen = self._wakes if woke(spans) else self._samples
-        return {phase: Seconds(min(some)) for phase, some in seen.items()} if seen else None
+        found = {phase: Seconds(min(some)) for phase, some in seen.items()}
+        if found and self._reads:
+            found[Phase.READ] = Seconds(min(self._reads))
+        return found or None
 
     def _learn(self, status: ReplicaStatus) -> None:
         ended = [span for span in status.phases if span.ended_at is not None]
@@ -118,6 +124,8 @@ class StartEstimate:
         learned, phases = (self._wakes, WAKING_PHASES) if woke(ended) else (self._samples, STARTING_PHASES)
         if any(span.phase is Phase.FETCH for span in ended):
             self._beside = beside_fetch(ended)
+        if Phase.READ in seen:
+            self._reads.append(seen[Phase.READ])
         for phase in phases:
             learned.setdefault(phase, deque(maxlen=STARTS_KEPT)).append(seen.get(phase, Seconds(0.0)))
 

@@ -186,9 +186,7 @@ class Agent:
                 continue
             with contextlib.suppress(Yielded):  # it was not for us that it ended
                 there = await self._fetched(wanted, listen)
-        if there.tier is Tier.DISK:
-            threading.Thread(target=self._warm, args=(there,), name="weights-warm", daemon=True).start()
-        return there
+        return self._read_ahead(there) if there.tier is Tier.DISK else there
 
     def _there(self, wanted: Wanted) -> Had | None:
         got = self.hit(wanted)
@@ -200,6 +198,21 @@ class Agent:
     def _had(self, got: Got, use: Use, tier: Tier) -> Had:
         size = got.manifest.bytes
         return Had(got.path, use, size, tier, least_for_bytes(size, tier, self.speeds))
+
+    def _read_ahead(self, had: Had) -> Had:
+        """It goes on in a thread of its own, as long as the disk takes. What is too small to measure a disk by takes no
+        time that is worth a phase."""
+        loop, read = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+
+        def work() -> None:
+            try:
+                self._warm(had)
+            finally:
+                with contextlib.suppress(RuntimeError):  # the loop has ended before
+                    loop.call_soon_threadsafe(_set, read)
+
+        threading.Thread(target=work, name="weights-warm", daemon=True).start()
+        return replace(had, read=read) if had.bytes >= MEASURED else had
 
     def _warm(self, had: Had) -> None:
         began = self._clock.now()
@@ -347,6 +360,11 @@ class Agent:
         began = self._clock.now()
         hashlib.sha256(content).digest()
         return HASHED / max(1e-6, self._clock.now() - began)
+
+
+def _set(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
 
 
 def _end_unasked(looking: asyncio.Future[Had | None]) -> None:

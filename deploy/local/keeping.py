@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -52,6 +53,8 @@ class Had:
     least: Seconds | None
     loaded: threading.Event = field(default_factory=threading.Event)
     """Set it when the engine has them: nobody need read ahead of it any more."""
+    read: asyncio.Future[None] | None = None
+    """Done when they are read into the page cache, as far as they will be; None: nobody reads them ahead."""
 
     def end(self) -> None:
         """Nobody loads or reads them here any more. Harmless twice."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from coldstart.core.budget import Tier
@@ -38,6 +39,7 @@ logger = logging.getLogger(__name__)
 TOLD_LINE = 500
 TOLD_MESSAGE = 2000
 """Characters of a log line, and of a message, that go into the state: it is written with each change of the model."""
+ALL = frozenset(Phase)
 ABANDON = Seconds(5.0)
 """After the grace: how long a shim may take to see to its SIGKILL before it is taken to be stuck."""
 
@@ -78,6 +80,8 @@ class Replica:
         self._log = log_path(tools.folder.logs, grant.replica)
         self._progress: Progress | None = None
         self._had: Had | None = None
+        self._still_read = 0
+        """How many of weights and adapters are still read ahead of the engine."""
         self._adapters: list[Had] = []
         self._weights: StartWeights | None = None
         self._fetched = 0
@@ -221,7 +225,7 @@ class Replica:
     def entered(self, phase: Phase) -> None:
         """A phase of the start began."""
         now = self._tools.clock.now()
-        self._close_phase(now)
+        self.spans = _ended(self.spans, now, ALL - {Phase.READ})  # which goes on beside all others
         self.phase = phase
         self.spans = (*self.spans, PhaseSpan(phase=phase, started_at=now))
         self._listens = phase in (Phase.LOAD, Phase.WARMUP)
@@ -234,8 +238,8 @@ class Replica:
 
     def left(self, phase: Phase) -> None:
         """That phase ended, and another goes on."""
-        self.spans = _ended(self.spans, self._tools.clock.now(), phase)
-        goes_on = current(self.spans)
+        self.spans = _ended(self.spans, self._tools.clock.now(), {phase})
+        goes_on = current([span for span in self.spans if span.phase is not Phase.READ])
         self.phase = None if goes_on is None else goes_on.phase
         self._changed(self)
 
@@ -260,10 +264,26 @@ class Replica:
         self._weights = StartWeights(
             bytes=had.bytes, tier=had.tier, done=had.bytes, at=self._tools.clock.now(), least_seconds=had.least
         )
+        self._reads(had)
 
     def has_adapter(self, had: Had) -> None:
         """An adapter of it is here."""
         self._adapters.append(had)
+        self._reads(had)
+
+    def _reads(self, had: Had) -> None:
+        """What of it is on the disk only is read ahead of the engine; of a small file that is over already."""
+        if had.read is None or had.read.done():
+            return
+        if not self._still_read:
+            self.beside(Phase.READ)
+        self._still_read += 1
+        had.read.add_done_callback(lambda _: self._has_read())
+
+    def _has_read(self) -> None:
+        self._still_read -= 1
+        if not self._still_read and any(span.phase is Phase.READ and span.ended_at is None for span in self.spans):
+            self.left(Phase.READ)
 
     def answered(self, golden: Said | None) -> None:
         """Its first token."""
@@ -281,7 +301,7 @@ class Replica:
 
     def _close_phase(self, at: Instant | None = None) -> None:
         """What goes on of the start ends."""
-        self.spans = _ended(self.spans, self._tools.clock.now() if at is None else at)
+        self.spans = _ended(self.spans, self._tools.clock.now() if at is None else at, ALL)
         self.phase = None
 
     def _move(self, event: ReplicaEvent) -> None:
@@ -360,10 +380,10 @@ class Replica:
         )  # fmt: skip
 
 
-def _ended(spans: tuple[PhaseSpan, ...], at: Instant, phase: Phase | None = None) -> tuple[PhaseSpan, ...]:
-    """With an end of those that go on, or of that phase."""
+def _ended(spans: tuple[PhaseSpan, ...], at: Instant, phases: AbstractSet[Phase]) -> tuple[PhaseSpan, ...]:
+    """With an end of those that go on, of these phases."""
     return tuple(
-        replace(span, ended_at=at) if span.ended_at is None and phase in (None, span.phase) else span for span in spans
+        replace(span, ended_at=at) if span.ended_at is None and span.phase in phases else span for span in spans
     )
 
 

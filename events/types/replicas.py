@@ -41,6 +41,9 @@ class Phase(StrEnum):
     """Waiting for GPUs, cores or memory."""
     FETCH = "fetch"
     """Weights come to the node."""
+    READ = "read"
+    """Weights that are on the node's disk and not in memory are read there, ahead of the engine: beside `SPAWN` and
+    `LOAD`, so that those tell what is left after it."""
     SPAWN = "spawn"
     """Start command issued to the engine's process running and listening. An engine that can wait for its weights is
     spawned while they come: then a first span of this phase lies within `FETCH`, and a second one after it."""

@@ -88,6 +88,13 @@ def test_a_spawn_beside_the_fetch_costs_nothing(arrived: float, parts: dict[str,
     assert parts_of(BESIDE, Instant(arrived), Instant(17.5), Instant(18.0)) == parts
 
 
+def test_what_is_read_ahead_is_waited_for_first() -> None:
+    """Beside spawn and load the disk's time counts: what is left of these is told as theirs."""
+    read = PhaseSpan(phase=P.READ, started_at=14.0, ended_at=16.0)
+    parts = parts_of((SPANS[0], read, *SPANS[1:]), Instant(10.0), Instant(17.5), Instant(18.0))
+    assert parts == {"hold": 1.0, "fetch": 3.0, "read": 2.0, "load": 1.0, "warmup": 0.5, "answer": 0.5}
+
+
 @given(st.floats(0, 30), st.floats(0, 5), st.floats(0, 5), st.sampled_from([SPANS, BESIDE]))
 def test_parts_add_up(arrived: float, until_ready: float, until_byte: float, spans: tuple[PhaseSpan, ...]) -> None:
     """Whenever it arrives, the parts add up to its wait."""

@@ -232,3 +232,13 @@ def test_whether_it_was_beside_is_learned_anew() -> None:
     )
     estimate.fold(observed(replica(life=2, phases=spans_)))
     assert estimate.hidden(10.0) == 0.0
+
+
+def test_what_is_read_ahead_is_learned_beside_spawn_and_load() -> None:
+    """Its quickest is known where it was needed, and it makes no start longer."""
+    estimate = learned((1.0, 4.0, 1.0))
+    read = PhaseSpan(phase=Phase.READ, started_at=START, ended_at=START + 3.0)
+    assert (estimate.quickest() or {}).get(Phase.READ) is None
+    estimate.fold(observed(replica(life=2, phases=(read, *spans(1.0, 4.0, 1.0)))))
+    assert (estimate.quickest() or {})[Phase.READ] == 3.0
+    assert estimate.eta(START) == estimate.whole(ToFetch(Seconds(0.0))) == 6.0

@@ -1,59 +1,9 @@
-"""How fast and how patiently: as many connections as bring more, back-off with full jitter, retries, stalls."""
+"""How patiently: back-off with full jitter, retries, stalls."""
 
 from __future__ import annotations
 
-from statistics import median
-
 from coldstart.core.cache.policy import FetchPolicy
 from events.units import Instant, Seconds
-
-WORTH = 1.5
-"""Twice the connections must bring so many times the bytes, or half of them are given back. A choice: twice brings
-twice where each is capped, and nothing where the link or the processor is full."""
-REST = 16
-"""Rounds after which it is tried again whether more bring more. A choice."""
-
-
-class Connections:
-    """How many connections a fetch may use: twice as many as long as that brings more, half at the first trouble.
-
-    A round is twice as many chunks as there are connections; the first half of it began before. With capped connections
-    (object stores) this reaches 16 within 28 chunks; from a source as fast as this machine it stays at few, which take
-    half the CPU of many (measured). Halving is the decrease of AIMD (Chiu and Jain, 1989), at most once a second.
-    """
-
-    __slots__ = ("_before", "_cut_at", "_policy", "_rest", "_speeds", "allowed")
-
-    def __init__(self, policy: FetchPolicy) -> None:
-        self._policy = policy
-        self._speeds: list[float] = []
-        self._before: tuple[int, float] | None = None
-        self._rest = 0
-        self._cut_at: Instant | None = None
-        self.allowed = policy.connections_first
-
-    def came(self, speed: float) -> None:
-        """A chunk came whole, in bytes a second, and whoever needs it had nothing else to do: more may be of use."""
-        self._speeds.append(speed)
-        if len(self._speeds) < 2 * self.allowed:
-            return
-        total = self.allowed * median(self._speeds[self.allowed :])
-        self._speeds.clear()
-        if self._before is not None and total < WORTH * self._before[1]:
-            self.allowed, self._before, self._rest = self._before[0], None, REST
-        elif self._rest:
-            self._rest -= 1
-        elif self.allowed < self._policy.connections_most:
-            self._before = self.allowed, total
-            self.allowed = min(2 * self.allowed, self._policy.connections_most)
-
-    def refused(self, now: Instant) -> None:
-        """The source asked for patience, or a connection broke."""
-        if self._cut_at is None or now - self._cut_at >= 1.0:
-            self._cut_at = now
-            self._speeds.clear()
-            self._before, self._rest = None, REST
-            self.allowed = max(1, self.allowed // 2)
 
 
 class Patience:

@@ -1,4 +1,4 @@
-"""Connections, back-off, the budget of retries, stalls."""
+"""Back-off, the budget of retries, stalls."""
 
 from __future__ import annotations
 
@@ -6,73 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldstart.core.cache.pace import Connections, Patience, Pulse
+from coldstart.core.cache.pace import Patience, Pulse
 from coldstart.core.cache.policy import FetchPolicy, RoomPolicy
 from events.units import Instant, Seconds
 
 POLICY = FetchPolicy()
-
-
-@given(st.lists(st.tuples(st.booleans(), st.floats(0, 3)), max_size=200))
-def test_connections_stay_in_their_bounds(events: list[tuple[bool, float]]) -> None:
-    """Between one and the most, whatever happens."""
-    connections, now = Connections(POLICY), 0.0
-    for good, later in events:
-        now += later
-        if good:
-            connections.came(later * 1e8)
-        else:
-            connections.refused(Instant(now))
-        assert 1 <= connections.allowed <= POLICY.connections_most
-
-
-def rounds(connections: Connections, link: float, each: float, count: int) -> list[int]:
-    """Connections after each of so many rounds, on a link of so many bytes a second, each connection capped."""
-    seen = []
-    for _ in range(count):
-        for _ in range(2 * connections.allowed):
-            connections.came(min(each, link / connections.allowed))
-        seen.append(connections.allowed)
-    return seen
-
-
-def test_capped_connections_are_doubled_up_to_the_most() -> None:
-    """Twice as many bring twice as much; and there it stays."""
-    assert rounds(Connections(POLICY), 1e12, 80e6, 5) == [4, 8, 16, 16, 16]
-
-
-def test_a_full_link_takes_no_more() -> None:
-    """Twice as many bring nothing more: they are given back, and tried again only much later."""
-    seen = rounds(Connections(POLICY), 1e9, 1e9, 40)
-    assert seen[:4] == [4, 2, 2, 2]
-    assert seen.count(4) <= 3
-
-
-@given(st.lists(st.floats(0.81, 1.19), min_size=90, max_size=90))
-def test_noise_of_a_fifth_is_no_gain(noise: list[float]) -> None:
-    """On a full link: however the chunks' speeds fall, twice as many are tried, and never kept."""
-    connections, seen = Connections(POLICY), set()
-    for factor in noise:
-        connections.came(1e9 / connections.allowed * factor)
-        seen.add(connections.allowed)
-    assert seen == {2, 4}
-
-
-def test_what_fits_the_link_is_found() -> None:
-    """Four capped connections fill it: eight are tried, and given back."""
-    assert rounds(Connections(POLICY), 320e6, 80e6, 4) == [4, 8, 4, 4]
-
-
-def test_half_at_once_at_trouble() -> None:
-    """A burst of refusals within a second halves once."""
-    connections = Connections(POLICY)
-    rounds(connections, 1e12, 80e6, 3)
-    for later in (10.0, 10.1, 10.9):
-        connections.refused(Instant(later))
-    assert connections.allowed == 8
-    connections.refused(Instant(11.0))
-    assert connections.allowed == 4
-    assert rounds(connections, 1e12, 80e6, 4) == [4, 4, 4, 4]
 
 
 def test_back_off_doubles_up_to_its_bound() -> None:
