@@ -99,11 +99,13 @@ class Estate:
         self._heard: deque[_Heard] = deque(maxlen=HEARD_MOST)
         """What will prove something, in the order in which it was read."""
         self._marked = Instant(0.0)
+        self._cold_start_cost: Seconds | None = None
 
     def begin(self, partition: int, epoch: int) -> Tenure:
         """The partition is ours as of this epoch."""
         fold = Fold(self._agenda, self._tick, Instant(float("inf")), self.gateways)
         fold.epoch = epoch
+        fold.set_cold_start_cost(self._cold_start_cost, self._marked)
         tenure = self.tenures[partition] = Tenure(partition, fold)
         self.lost_to.pop(partition, None)
         self.taken += 1
@@ -159,6 +161,12 @@ class Estate:
         at = min(record.appended_at, now)
         self._heard.append(_Heard(now, at, data if isinstance(data, GatewayBeat) else None))
         self._believe(Instant(now - HEARD))
+
+    def price(self, cost: Seconds | None, now: Instant) -> None:
+        """The pool says what a cold start is worth, in GPU-seconds."""
+        self._cold_start_cost = cost
+        for tenure in self.tenures.values():
+            tenure.fold.set_cold_start_cost(cost, now)
 
     def know_gateways(self, now: Instant) -> None:
         """All beats of before the start have been read: they are believed, since nothing was read before them."""

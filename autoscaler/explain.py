@@ -15,13 +15,15 @@ from pydantic import JsonValue
 
 from autoscaler.codec import read_memory, read_policy, read_snapshot
 from autoscaler.core.capacity import bearable
-from autoscaler.core.forecast.following import held, outlook
+from autoscaler.core.forecast.following import outlook
 from autoscaler.core.forecast.hold import LEVELS
 from autoscaler.core.model import Memory, Reason, Snapshot
 from autoscaler.core.policy import ScalingPolicy
+from autoscaler.core.tiering import held, rungs_of
 from autoscaler.outcome import after_sentences, outcome_facts
 from autoscaler.signal_words import signal_sentences, strongest, unknown
 from autoscaler.slo_words import slo_sentences
+from autoscaler.tier_words import tier_sentences
 from autoscaler.words import clock_time, number, replicas, requests, span, times
 from events.types.decisions import WishDecided
 from events.types.grants import GrantDecided
@@ -89,6 +91,7 @@ def explain_decision(wish: WishDecided) -> Explanation:
         _replicas_sentence(told),
         *signal_sentences(told.snapshot, told.policy),
         *slo_sentences(told.snapshot, policy, memory),
+        *tier_sentences(policy, memory, wish.replicas),
         *(text for _, text in reasons),
         _answer_sentence(told),
     )
@@ -247,17 +250,17 @@ def _keep_alive(told: _Told) -> str:
 
 
 def _forecast(told: _Told) -> str:
-    forecast, cost = told.memory.forecast, told.policy.cold_start_cost
-    if forecast is None or cost is None:
+    forecast, rungs = told.memory.forecast, rungs_of(told.policy, told.memory.starts)
+    if forecast is None or rungs is None:
         return "A forecast asked for it."
+    worth = held(forecast.past, rungs).warm
     chances = outlook(forecast.past).chances()
     known = ", ".join(
         f"{100 * chance:.0f} % for {replicas(level)}" for level, chance in zip(LEVELS[:3], chances, strict=False)
     )
     return (
-        f"A cold start is worth {span(cost)} of an idle replica, and the chance of being needed until "
-        f"{clock_time(forecast.ends_at)} is {known}: {replicas(held(forecast, cost))} "
-        f"{'is' if held(forecast, cost) == 1 else 'are'} worth holding."
+        f"The chance of being needed until {clock_time(forecast.ends_at)} is {known}: {replicas(worth)} "
+        f"{'is' if worth == 1 else 'are'} worth holding."
     )
 
 

@@ -66,6 +66,7 @@ class Fold:
         self._hidden: dict[str, int] = {}
         """Models whose newest wish in the log is void, and its offset: theirs must be said again."""
         self._states_known = False
+        self._cold_start_cost: Seconds | None = None
         self._at = live_from
         """The time of the record that is being folded."""
         self._handlers: dict[type[Any], Callable[[Any, Record], None]] = {
@@ -118,6 +119,7 @@ class Fold:
     def begin_past(self) -> Fold:
         """A fold for demand from before: of the same models, and nobody is looked at for its sake."""
         past = self.past = Fold(Agenda(), self._tick, Instant(inf), self.world.gateways)
+        past.set_cold_start_cost(self._cold_start_cost, self._at)
         for model, view in self.models.items():
             if view.declared is not None:
                 past.view_of(model).declare(view.declared, self._at, past.world)
@@ -168,8 +170,20 @@ class Fold:
         """A model is declared: it is kept, however many there are."""
         view = self.view_of(model)
         self._undeclared.pop(model, None)
-        view.declare(declared, at, self.world)
+        view.declare(declared.priced(self._cold_start_cost), at, self.world)
         return view
+
+    def set_cold_start_cost(self, cost: Seconds | None, at: Instant) -> None:
+        """The pool says what a cold start is worth, in GPU-seconds: models that do not say it themselves go by it."""
+        if cost == self._cold_start_cost:
+            return
+        self._cold_start_cost = cost
+        if self.past is not None:
+            self.past.set_cold_start_cost(cost, at)
+        for model, view in self.models.items():
+            if view.declared is not None and (now := view.declared.priced(cost)).policy != view.declared.policy:
+                view.declare(now, at, self.world)
+                self._agenda.urgent(model)
 
     def _wished(self, data: WishDecided, record: Record) -> None:
         """Wishes of before our time. Our own are known; later ones of others are void: their epoch is older."""

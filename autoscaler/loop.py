@@ -104,7 +104,7 @@ class Autoscaler:
         """
         topics = self._observer.topics
         for work in (
-            self._observer.follow_gateways(), topics.states.run(), topics.news.run(), self._owning.run(), self._work(),
+            self._observer.follow_common(), topics.states.run(), topics.news.run(), self._owning.run(), self._work(),
         ):  # fmt: skip
             self._spawn(work)
         ready = asyncio.create_task(self._estate.progress.until(lambda: self.deciding))

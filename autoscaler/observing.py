@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from math import inf
 from typing import Final
 
+from autoscaler.declared import read_pool
 from autoscaler.estate import Estate, Tenure
 from autoscaler.following import Listener, OwnedTopics, closing, keep_on
 from autoscaler.inbox import Inbox
@@ -14,8 +16,11 @@ from autoscaler.owning import NEWS, STATES, Means, Topics
 from autoscaler.waiting import Waker
 from events.log import Batch, Record, Start
 from events.names import Topic
+from events.types.pools import PoolDeclared
 from events.units import Instant
 from events.urgency import is_urgent
+
+logger = logging.getLogger(__name__)
 
 FOLD_SLICE: Final = 64
 """Records folded before the event loop is let go: under a millisecond on one core."""
@@ -29,6 +34,7 @@ class Observer:
 
     def __init__(self, means: Means, estate: Estate, waker: Waker, decide_edges: Callable[[], Awaitable[None]]) -> None:
         self._event_log, self._clock, self._pauses = means.log, means.clock, means.pauses
+        self._pool = means.settings.pool
         self._estate = estate
         self._waker = waker
         self._decide_edges = decide_edges
@@ -50,15 +56,16 @@ class Observer:
         """Whether news was read and waits to be folded."""
         return bool(self._inbox)
 
-    async def follow_gateways(self) -> None:
-        """Follow until the log is closed."""
+    async def follow_common(self) -> None:
+        """Follow what concerns all partitions until the log is closed: gateways, and the settings of the pool. (Those
+        stand among the models, in a partition that may be another's.)"""
 
         async def follow(works: Callable[[], None]) -> None:
-            topics, start = (Topic.GATEWAYS,), Start("newest_per_key")
+            topics, start = (Topic.GATEWAYS, Topic.MODELS), Start("newest_per_key")
             async with closing(self._event_log.subscribe(topics, start)) as subscription:
                 async for batch in subscription:
                     works()
-                    self._take_beats(batch)
+                    self._take_common(batch)
 
         await keep_on(follow, self._pauses)
         self.end()
@@ -77,14 +84,26 @@ class Observer:
         self._folded.set()
         self._waker.wake()
 
-    def _take_beats(self, batch: Batch) -> None:
+    def _take_common(self, batch: Batch) -> None:
         now = self._clock.now()
         for record in batch.records:
-            self._estate.beat(record, now)
+            data = record.envelope.data
+            if record.position.topic == Topic.GATEWAYS:
+                self._estate.beat(record, now)
+            elif isinstance(data, PoolDeclared) and data.pool == self._pool:
+                self._priced(data, now)
         if batch.caught_up and not self.gateways_read.is_set():
             self._estate.know_gateways(now)
             self.gateways_read.set()
             self._estate.progress.moved()
+
+    def _priced(self, declared: PoolDeclared, now: Instant) -> None:
+        """What another release wrote, and this one cannot read, changes nothing."""
+        try:
+            self._estate.price(read_pool(declared), now)
+            self._waker.wake()
+        except ValueError as error:
+            logger.warning("what pool %s says of cold starts is left aside: %s", declared.pool, error)
 
     def _on_states(self, partition: int) -> None:
         tenure = self._estate.tenures.get(partition)

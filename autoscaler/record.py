@@ -30,6 +30,7 @@ def wish_of(snapshot: Snapshot, policy: ScalingPolicy, decision: Decision) -> Wi
         deadline=decision.deadline,
         kept=decision.kept,
         waits=decision.waits,
+        tiers=decision.tiers,
         reasons=tuple(reason.value for reason in decision.reasons),
         snapshot=snapshot_json(snapshot),
         policy=policy_json(policy),
@@ -61,4 +62,6 @@ def read_wish(wish: WishDecided, at: Instant) -> tuple[Wish, Memory]:
         logger.warning("wish of %s has a memory or policy that cannot be read: %s", wish.model, error)
     reasons = tuple(Reason(reason) for reason in wish.reasons if reason in _KNOWN)
     use = (wish.kept, wish.waits)
-    return Wish(wish.uid, wish.revision, wish.replicas, reasons, policy, at, memory.recommended, use), memory
+    return Wish(
+        wish.uid, wish.revision, wish.replicas, reasons, policy, at, memory.recommended, use, wish.tiers
+    ), memory

@@ -12,6 +12,8 @@ class AutoscalerSettings:
     """Settings of an `Autoscaler`. `owner` is the name under which it takes ownership."""
 
     owner: str = "autoscaler"
+    pool: str = "default"
+    """The pool whose settings count (`spec.coldStartCost` of a GpuPool)."""
     tick: Seconds = Seconds(2.0)
     """A model whose ordinary windows arrive is decided this often (Knative's `tickInterval`); an edge does not wait."""
     reasons_every: Seconds = Seconds(10.0)

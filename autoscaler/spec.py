@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Self
+from typing import Annotated, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from autoscaler.core.policy import Mode, ScalingPolicy
+from autoscaler.core.policy import COST_MOST, KEEP_ALIVE, Mode, ScalingPolicy
 from autoscaler.policy_spec import POLICIES, SCHEDULES_MOST, ScheduleSpec, read_options
 from autoscaler.signals_spec import SIGNALS_MOST, SignalSpec
 from events.spec import Duration, Spec
 from events.types.replicas import MAX_REPLICAS
 from events.units import Seconds, format_duration
-
-KEEP_ALIVE: Final = 300.0
-"""How long idle replicas live when nobody says."""
-
-COST_MOST: Final = 604800.0
-"""A week: beyond it a model that was ever needed is as good as always held; `minReplicas` says that better."""
 
 
 class ScalingSpec(Spec):
@@ -34,7 +28,7 @@ class ScalingSpec(Spec):
     """How long an idle replica lives after the last request."""
     cold_start_cost: Annotated[Duration, Field(ge=1, le=COST_MOST)] | None = None
     """What a cold start is worth, in seconds of one idle replica. Given, a forecast decides instead of `keepAlive` how
-    long idle replicas live, and starts them ahead of demand."""
+    long idle replicas live, and starts them ahead of demand. Left out, the GpuPool's coldStartCost says it, if set."""
     stable_window: Annotated[Duration, Field(ge=1, le=3600)] = 60.0
     """Demand is averaged over this long before replicas are taken away."""
     panic_window: Annotated[Duration, Field(ge=1, le=3600)] = 6.0

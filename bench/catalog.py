@@ -22,6 +22,7 @@ BENCHMARKS = {
     "day": About("bench.day", "a day of 100, 1,000 and 10,000 models simulated: wall time, CPU of a request"),
     "batching": About("bench.batching", "sizes of batches, simulated; a front before llama.cpp and a plain server"),
     "prices": About("bench.prices", "the price of a cold start chosen on half of FeMux's apps, judged on the other"),
+    "tiers": About("bench.tiers", "warm, asleep or gone by expected cost, beside fixed keep-alives, on FeMux's apps"),
     "allocator": About("bench.allocator", "a wish to its grant at 10 to 10,000 models"),
     "placing": About("bench.placing", "1,000 and 10,000 replicas placed at once, with caches known and without"),
     "parts": About(

@@ -59,7 +59,7 @@ async def run(effort: Effort) -> list[Figure]:
     azure = traces / "azure_functions_2019_sample500_invocations.csv.gz"
     if not all(one.is_file() for one in (file, common, azure)):
         return [Figure(what, why=f"there are no traces in {traces}")]
-    trace, functions = _common(read_femux(file), common), read_azure_functions(azure)
+    trace, functions = common_apps(read_femux(file), common), read_azure_functions(azure)
     told = _told(trace, effort.size(len(trace.names), 10))
     other = _told(only(functions, functions.names[1::2]), effort.size(len(functions.names) // 2, 10))
     figures = list[Figure]()
@@ -82,7 +82,7 @@ async def run(effort: Effort) -> list[Figure]:
     return figures
 
 
-def _common(trace: MinuteTrace, common: Path) -> MinuteTrace:
+def common_apps(trace: MinuteTrace, common: Path) -> MinuteTrace:
     """The apps that both published result files cover."""
     other = common.with_name("result_sim_Default_Knative_100apps.csv")
     one, two = (

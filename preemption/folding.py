@@ -210,7 +210,8 @@ class PoolFold:
             self.stats.refused_wishes = self._owners.refused
             return
         self.causes[record.envelope.key] = record.envelope.id
-        told = Wish(wish.uid, wish.replicas, wish.marginal_gain, wish.kept, wish.waits)
+        asleep = None if wish.tiers is None else wish.tiers.asleep
+        told = Wish(wish.uid, wish.replicas, wish.marginal_gain, wish.kept, wish.waits, asleep)
         self._pool.set_wish(wish.model, told)
 
     def _declared(self, record: Record, event: ModelDeclared) -> None:

@@ -134,8 +134,12 @@ class NodeCallsSpec(Spec):
 
 
 class PoolSpec(Spec):
-    """How the GPUs of a pool are lent to training and taken back."""
+    """How the GPUs of a pool are lent to training and taken back, and what a cold start is worth."""
 
+    cold_start_cost: Annotated[Duration, Field(ge=1, le=604800)] | None = None
+    """What a cold start of any model is worth, in seconds of one GPU: of a model of four GPUs a fourth of it, in
+    seconds of its replica. It holds for models of the policy relume that set neither scaling.coldStartCost nor another
+    scaling.keepAlive. Left out, for none."""
     reserve: ReserveSpec = ReserveSpec()
     """What training cannot take."""
     reclaim: ReclaimSpec = ReclaimSpec()
@@ -175,7 +179,8 @@ class PoolSpec(Spec):
             drain_bound=Seconds(estimates.drain_longest),
         )
         calls = None if self.node_calls is None else self.node_calls.resolve()
-        return PoolPolicy(lending, dict(self.card_units), calls)
+        cost = None if self.cold_start_cost is None else Seconds(self.cold_start_cost)
+        return PoolPolicy(lending, dict(self.card_units), calls, cost)
 
     def _reclaim(self, known: ReclaimPolicy) -> ReclaimPolicy:
         said = self.reclaim

@@ -46,6 +46,7 @@ def decide(snapshot: Snapshot, policy: ScalingPolicy, now: Instant, own: Policy 
         return Decision(
             replicas=decision.replicas, reasons=decision.reasons, memory=decision.memory, again_at=decision.again_at,
             marginal_gain=decision.marginal_gain, deadline=decision.deadline, kept=decision.kept, waits=True,
+            tiers=decision.tiers,
         )  # fmt: skip
     return decision
 
@@ -94,7 +95,7 @@ def _floored(snapshot: Snapshot, policy: ScalingPolicy, now: Instant, chosen: Po
     return Decision(
         replicas=decision.replicas, reasons=in_order(reasons), memory=_remembering(decision.memory, floor, learned),
         again_at=min(times) if times else None, marginal_gain=decision.marginal_gain, deadline=decision.deadline,
-        kept=decision.kept, waits=decision.waits,
+        kept=decision.kept, waits=decision.waits, tiers=decision.tiers,
     )  # fmt: skip
 
 
@@ -105,7 +106,7 @@ def _remembering(memory: Memory, floor: burn.BurnFloor, learned: capacity.Capaci
         raised_at=memory.raised_at, lowered_at=memory.lowered_at, patience=memory.patience, floor=memory.floor,
         floor_until=memory.floor_until, floor_open=memory.floor_open, forecast=memory.forecast, kept=memory.kept,
         peer=memory.peer, recommended=memory.recommended, burn_floor=floor.replicas, burn_until=floor.until,
-        capacity=learned,
+        capacity=learned, starts=memory.starts,
     )  # fmt: skip
 
 
@@ -125,6 +126,7 @@ def _unacted(snapshot: Snapshot, policy: ScalingPolicy, now: Instant, own: Polic
         memory=replace(would.memory, recommended=would.replicas),
         marginal_gain=0.0,
         kept=0,
+        tiers=None,
     )
 
 

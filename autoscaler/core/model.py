@@ -14,7 +14,9 @@ from autoscaler.core.capacity import Capacity, Evidence
 from autoscaler.core.forecast.following import Following
 from autoscaler.core.peers import PeerMemory, Sample
 from autoscaler.core.policy import ScalingPolicy
+from coldstart.core.tiers import StartTimes
 from events.kinds import hot_value
+from events.types.decisions import Tiers
 from events.types.shared import Amount, At, Count
 from events.units import Instant
 
@@ -195,7 +197,8 @@ class Memory:
     cold-start cost, when it was needed and what that taught. `kept`: what was needed within the keep-alive, falling,
     each with when it last was. `peer`: what another policy than relume remembers. `recommended`: what the policy would
     have in the mode `recommend`, where the wish stands. `burn_floor`, `burn_until`: replicas that a burning objective
-    asked for. `capacity`: what was learned that one replica bears.
+    asked for. `capacity`: what was learned that one replica bears. `starts`: of a model with a cold-start cost, the
+    start times that were measured last.
     """
 
     panic_until: At | None = None
@@ -214,6 +217,7 @@ class Memory:
     burn_floor: Count = 0
     burn_until: At | None = None
     capacity: Capacity | None = None
+    starts: StartTimes | None = None
 
 
 @hot_value
@@ -238,7 +242,7 @@ class Snapshot:
     windows have been read back; what is known begins at `followed_since`. `scheduled`: the least that a schedule wants
     now; `schedule_changes_at`: when that changes. `burn`: how fast an objective is used up by what is late or refused;
     `failing`: how fast the promised availability is, by errors; None without one. `served`: what a replica carried
-    lately.
+    lately. `starts`: measured start times, of a model with a cold-start cost.
     """
 
     model: str
@@ -264,6 +268,7 @@ class Snapshot:
     burn: Burn | None = None
     failing: Burn | None = None
     served: Evidence | None = None
+    starts: StartTimes | None = None
 
 
 @hot_value
@@ -272,7 +277,7 @@ class Decision:
 
     `marginal_gain` orders wishes of equal priority. `deadline`: after it the first of the held requests is in vain.
     `kept`: so many of `replicas` only live on: nothing has needed them for a stable window (0: all may be needed).
-    `waits`: requests wait, and fewer replicas are ready than are wished.
+    `waits`: requests wait, and fewer replicas are ready than are wished. `tiers`: what else is worth keeping.
     """
 
     replicas: Count
@@ -283,6 +288,7 @@ class Decision:
     deadline: At | None = None
     kept: Count = 0
     waits: bool = False
+    tiers: Tiers | None = None
 
     @property
     def use(self) -> tuple[Count, bool]:

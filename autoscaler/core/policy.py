@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
+from typing import Final
 
 from autoscaler.core.peers import Options
 from events.kinds import value
 from events.units import Seconds
+
+KEEP_ALIVE: Final = Seconds(300.0)
+"""How long idle replicas live when nobody says."""
+
+COST_MOST: Final = Seconds(604_800.0)
+"""A week: beyond it a model that was ever needed is as good as always held; `minReplicas` says that better."""
 
 
 @value
@@ -124,7 +132,9 @@ class ScalingPolicy:
     `cold_start_cost`: what a cold start is worth, in seconds of one idle replica; None: `keep_alive` counts. `options`:
     of the policy `name`, where it has some; None: its defaults. `wait_most`: how long a request may wait for a slot and
     still be answered as promised; None: nothing is promised. `objectives`: what is promised. `learns`: the user gave no
-    target, so it is what was learned that a replica bears (`autoscaler.core.capacity`), `target` at most.
+    target, so it is what was learned that a replica bears (`autoscaler.core.capacity`), `target` at most. `gpus`: what
+    a replica takes, in GPUs (`coldstart.core.tiers.gpus_of`). `pool_cost`: what a cold start is worth in GPU-seconds by
+    the pool, where `cold_start_cost` follows from it. `sleeps`: the declaration lets its replicas sleep.
     """
 
     name: str
@@ -144,3 +154,15 @@ class ScalingPolicy:
     mode: Mode = Mode.AUTO
     schedules: tuple[SchedulePolicy, ...] = ()
     learns: bool = False
+    gpus: float = 1.0
+    pool_cost: Seconds | None = None
+    sleeps: bool = False
+
+
+def by_pool(policy: ScalingPolicy, cost: Seconds | None) -> ScalingPolicy:
+    """The policy where the pool says what a cold start is worth, in GPU-seconds. What a model says itself comes first:
+    its own price, or a keep-alive other than the default."""
+    silent = policy.cold_start_cost is None and policy.keep_alive == KEEP_ALIVE
+    if cost is None or not silent or policy.name != "relume":
+        return policy
+    return replace(policy, cold_start_cost=Seconds(min(COST_MOST, cost / policy.gpus)), pool_cost=cost)

@@ -15,11 +15,14 @@ from autoscaler.core.capacity import bearable, latencies
 from autoscaler.core.floors import NO_FLOOR, Floors, start_within
 from autoscaler.core.gateways import World
 from autoscaler.core.model import Decision, Demand, Memory, Reason, Replicas, Snapshot
-from autoscaler.core.policy import ScalingPolicy
+from autoscaler.core.policy import ScalingPolicy, by_pool
 from autoscaler.core.serving import Serving
 from autoscaler.core.signals import NO_SIGNALS, Needed, Reading, Signals
+from autoscaler.core.tiering import measured
 from autoscaler.core.windows import Windows
 from coldstart.core.estimate import StartEstimate
+from coldstart.core.tiers import StartTimes
+from events.types.decisions import Tiers
 from events.types.metrics import LagMeasured, QueryMeasured, ReplicaMetrics
 from events.types.replicas import ReplicasObserved, ReplicaState, ReplicaStatus
 from events.types.requests import RequestWindow
@@ -29,6 +32,10 @@ from events.units import Instant, Seconds
 LOOK_AT_GROWTH = 1.5
 """A need that could not be met (bounds, failing starts) is looked at again at once when it has grown by half, as the
 gateways' edges do; smaller changes wait for the tick."""
+
+
+TIERS_EVERY = Seconds(600.0)
+"""How likely it is that a model is asked within the hour changes slowly: it is told anew so often at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +52,24 @@ NOT_SCHEDULED = Scheduled()
 @dataclass(frozen=True, slots=True)
 class Declared:
     """What the autoscaler needs of a declaration. `schedule` says what its schedules want at an instant; None: it has
-    none."""
+    none. `own`: the policy without what the pool says; None: it is `policy`."""
 
     uid: str
     revision: int
     policy: ScalingPolicy
     deleted: bool = False
     schedule: Callable[[Instant], Scheduled] | None = None
+    own: ScalingPolicy | None = None
+
+    def priced(self, cost: Seconds | None) -> Declared:
+        """The same where the pool says that a cold start is worth so many GPU-seconds."""
+        own = self.own or self.policy
+        return replace(self, policy=by_pool(own, cost), own=own)
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """The last wish on record. `use`: see `Decision.use`."""
+    """The last wish on record. `use`: see `Decision.use`. `tiers`: what else was told to be worth keeping."""
 
     uid: str
     revision: int
@@ -66,6 +79,7 @@ class Wish:
     recorded_at: Instant
     recommended: int | None = None
     use: tuple[int, bool] = (0, False)
+    tiers: Tiers | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +114,9 @@ class ModelView:
         "_observed",
         "_serving",
         "_signals",
+        "_sleeper_bytes",
         "_start_seconds",
+        "_starts",
         "_windows",
         "cause",
         "decided_at",
@@ -139,6 +155,8 @@ class ModelView:
         self._observed = NOTHING
         self._estimate: StartEstimate | None = None
         self._start_seconds: Seconds | None = None
+        self._starts: StartTimes | None = None
+        self._sleeper_bytes: int | None = None
         self._ahead: tuple[str, RequestWindow, Instant] | None = None
 
     def declare(self, declared: Declared, at: Instant, world: World) -> None:
@@ -147,7 +165,7 @@ class ModelView:
         self.enough = 0.0
         if was is not None and was.uid != declared.uid:
             self._windows = self._signals = self._floors = self._estimate = self._start_seconds = None
-            self._burning = self._serving = None
+            self._burning = self._serving = self._starts = self._sleeper_bytes = None
             self.wish, self.memory = None, NO_MEMORY
         if self._windows is not None:
             self._windows.resize(declared.policy.stable_window, declared.policy.panic_window, at)
@@ -230,10 +248,13 @@ class ModelView:
             by_state[status.state] += 1
             if status.state is ReplicaState.STARTING:
                 starting.append(status)
+            elif status.state is ReplicaState.SLEEPING:
+                self._sleeper_bytes = status.resources.memory_bytes
         if self._estimate is not None or by_state[ReplicaState.READY]:
             self._estimate = self._estimate or StartEstimate()
             self._estimate.fold(observed)
             self._start_seconds = self._estimate.eta(at)
+            self._starts = measured(self._estimate, self._sleeper_bytes)
         starting.sort(key=lambda status: status.created_at or at)
         self._observed = _Observed(
             uid=observed.uid,
@@ -290,6 +311,7 @@ class ModelView:
             scheduled=scheduled.replicas, schedule_changes_at=scheduled.changes_at,
             burn=None if rates is None else rates.mendable, failing=None if rates is None else rates.failing,
             served=self._serving.measure(now) if self._serving is not None and declared.policy.learns else None,
+            starts=None if declared.policy.cold_start_cost is None else self._starts,
         )  # fmt: skip
 
     def record_at(self, decision: Decision, now: Instant, every: Seconds) -> Instant | None:
@@ -305,10 +327,11 @@ class ModelView:
             return None if declared.deleted and not known else now
         if wish.replicas != decision.replicas or wish.recommended != decision.memory.recommended:
             return now
-        if decision.kept < wish.use[0]:
+        if decision.kept < wish.use[0] or _asleep(wish.tiers) != _asleep(decision.tiers):
             return now
-        same = wish.reasons == decision.reasons and wish.use == decision.use
-        return None if same else max(now, Instant(wish.recorded_at + every))
+        if wish.reasons != decision.reasons or wish.use != decision.use:
+            return max(now, Instant(wish.recorded_at + every))
+        return None if wish.tiers == decision.tiers else max(now, Instant(wish.recorded_at + TIERS_EVERY))
 
     @property
     def stands(self) -> bool:
@@ -327,7 +350,7 @@ class ModelView:
         self.unsure = False
         self.wish = Wish(
             declared.uid, declared.revision, decision.replicas, decision.reasons, declared.policy, at,
-            decision.memory.recommended, decision.use,
+            decision.memory.recommended, decision.use, decision.tiers,
         )  # fmt: skip
 
     def decided(self, decision: Decision, at: Instant) -> None:
@@ -387,6 +410,10 @@ class ModelView:
         """When a starting replica is expected to be ready; None before a start of this model was seen to its end."""
         left = self._estimate.eta(at, status.phases) if self._estimate is not None else None
         return None if left is None else Instant(at + left)
+
+
+def _asleep(tiers: Tiers | None) -> int | None:
+    return None if tiers is None else tiers.asleep
 
 
 def _counted(observed: _Observed, now: Instant) -> Replicas:

@@ -1,18 +1,24 @@
 """Who should have its weights on this node before anybody asks. Pure: the whole picture in, what should be out.
 
 What is worth having is ``forecast x cost of absence / size`` (field note on cold starts, §4), under what the node may
-hold. Weights that are here are worth a fifth more than absent ones, so that two models that are asked for alike do not
-take turns; with an unchanging forecast the choice is a fixed point.
+hold. The forecast is the autoscaler's and the cost the user's price where the model has one (`coldstart.core.tiers`);
+else they are the rate of its requests and the promises that would be missed. Weights that are here are worth a fifth
+more than absent ones, so that two models that are asked for alike do not take turns; with an unchanging forecast the
+choice is a fixed point.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from coldstart.core.cache.policy import Quota
 from coldstart.core.cache.room import loss
 from events.units import Bytes, Instant, Seconds
+
+MISSED: Final = 600.0
+"""GPU-seconds that a missed promise counts as beside models that have a price. Chosen: ten minutes of a GPU."""
 
 _MIB = float(1 << 20)
 
@@ -26,10 +32,11 @@ _ALL: _Bound = ("", "bytes")
 class Candidate:
     """Weights that declared models name, or that are here. `key` is the caller's.
 
-    `bytes` None: nobody has asked the source yet. `rate`: requests an hour that are expected; `absence`: how long a
-    start would wait for them. `wanted`: somebody counts on them (a model that never goes to zero, or has replicas, or
-    was asked to be prewarmed). `pinned`: by a person. `held`: in use, or a start waits for their fetch: they stay,
-    whatever is decided. `retry_at`: after a failed fetch, no new one before this instant.
+    `bytes` None: nobody has asked the source yet. `rate`: requests an hour that are expected, of models without a
+    price; `absence`: how long a start would wait for them. `worth`: GPU-seconds that having them for an hour is
+    expected to save, of models with one. `wanted`: somebody counts on them (a model that never goes to zero, or has
+    replicas, or was asked to be prewarmed). `pinned`: by a person. `held`: in use, or a start waits for their fetch:
+    they stay, whatever is decided. `retry_at`: after a failed fetch, no new one before this instant.
     """
 
     key: str
@@ -45,6 +52,7 @@ class Candidate:
     files: int = 0
     quotas: tuple[str, ...] = ()
     """Names of those that it belongs to."""
+    worth: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +126,13 @@ def decide(candidates: Iterable[Candidate], room: Room, policy: PrewarmPolicy, n
 
 
 def density(one: Candidate, policy: PrewarmPolicy) -> float:
-    """What a mebibyte of these weights saves an hour, in missed promises."""
-    return one.rate * loss(one.absence, policy.sla) / max((one.bytes or 0) / _MIB, 1e-6)
+    """What a mebibyte of these weights saves an hour, in GPU-seconds."""
+    saved = one.worth + MISSED * one.rate * loss(one.absence, policy.sla)
+    return saved / max((one.bytes or 0) / _MIB, 1e-6)
 
 
 def _deserves(one: Candidate, policy: PrewarmPolicy) -> bool:
-    return one.wanted or one.pinned or one.held or one.rate >= policy.least_rate
+    return one.wanted or one.pinned or one.held or one.worth > 0.0 or one.rate >= policy.least_rate
 
 
 def _rank(one: Candidate, policy: PrewarmPolicy) -> tuple[int, float, str]:

@@ -123,6 +123,7 @@ def settings_of(policy: PoolPolicy) -> dict[str, float]:
         "killSeconds": attempts.kill, "emptySeconds": attempts.drain, "quarantineSeconds": attempts.quarantine,
         "lostSeconds": attempts.lost, "resumeSeconds": attempts.resume,
         **calls,
+        **({} if policy.cold_start_cost is None else {"coldStartCostSeconds": policy.cold_start_cost}),
         **{f"a100s {product}": worth for product, worth in sorted(policy.units.items())},
     }  # fmt: skip
 

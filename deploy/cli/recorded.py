@@ -111,6 +111,7 @@ def _instead(file: Path, given: Mapping[str, Any], was: ScalingPolicy) -> Scalin
     """The policy that a file gave, for the model whose policy was this."""
     from pydantic import ValidationError  # noqa: PLC0415 - as above
 
+    from autoscaler.core.policy import by_pool  # noqa: PLC0415 - as above
     from autoscaler.slo_spec import promising  # noqa: PLC0415 - as above
     from autoscaler.spec import ScalingSpec  # noqa: PLC0415 - as above
 
@@ -120,6 +121,7 @@ def _instead(file: Path, given: Mapping[str, Any], was: ScalingPolicy) -> Scalin
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise Refused(f"{file}: {where or 'scaling'}: {first['msg']}", remedy="see docs/reference/model.md") from error
+    resolved = by_pool(replace(resolved, gpus=was.gpus, sleeps=was.sleeps), was.pool_cost)
     return promising(resolved, was.objectives, target_given="target" in given)
 
 

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 KEPT: Final = ("minReplicas", "maxReplicas", "target", "keepAlive", "coldStartCost", "stableWindow", "panicWindow")
 """What of a declaration's scaling is simulated."""
 
+POOL: Final = "default"
+"""The pool whose price of a cold start counts."""
+
+KEEP_DEFAULT: Final = "5m"
+
 
 @dataclass(frozen=True, slots=True)
 class _Case:
@@ -34,6 +39,8 @@ class _Case:
     trace: RequestTrace
     scaling: Mapping[str, object]
     setting: Setting
+    gpus: float | None = None
+    """What a replica takes, in GPUs; None: not known."""
 
 
 @command("tune", (
@@ -78,9 +85,9 @@ def tune(  # noqa: PLR0913 - one parameter an option
         case.scaling, case.setting, Goal(within / 100), simulate(case.trace, case.setting, 0, lambda _: None)
     )
     if output == "json":
-        show_json(_as_json(tuned, len(case.trace)))
+        show_json(_as_json(tuned, case))
     else:
-        click.echo("\n".join(_told(tuned)))
+        click.echo("\n".join([*_told(tuned), *_priced(tuned, case.gpus)]))
     if not tuned.reached:
         say(f"nothing that was tried keeps {within:g} %: the price of a start, or more slots, may")
     return 0 if tuned.reached else 1
@@ -88,6 +95,7 @@ def tune(  # noqa: PLR0913 - one parameter an option
 
 def _of_log(connection: Connection, model: str, setting: Setting, given: Sequence[str]) -> _Case:
     """The model as it is declared, and what its gateways have told."""
+    from autoscaler.declared import gpus_taken  # noqa: PLC0415 - as above
     from deploy.simulation.minutes import BadTrace  # noqa: PLC0415 - as above
     from deploy.simulation.own_log import read_windows  # noqa: PLC0415 - as above
     from events.units import Seconds, parse_duration  # noqa: PLC0415 - as above
@@ -111,9 +119,25 @@ def _of_log(connection: Connection, model: str, setting: Setting, given: Sequenc
     if start.get("seconds") and "start" not in given:
         setting = replace(setting, starting=replace(setting.starting, seconds=Seconds(float(start["seconds"]))))
     scaling = {key: spec["scaling"][key] for key in KEPT if spec["scaling"].get(key) is not None}
+    gpus = gpus_taken(spec.get("resources") or {})
+    scaling |= _by_pool(connection, scaling, gpus)
     if "coldStartCost" in scaling:
         scaling.pop("keepAlive", None)
-    return _Case(trace, scaling, setting)
+    return _Case(trace, scaling, setting, gpus)
+
+
+def _by_pool(connection: Connection, scaling: Mapping[str, Any], gpus: float) -> dict[str, str]:
+    """The price of a cold start that holds for the model because the pool says so, in seconds of its replica; empty
+    where it does not."""
+    from autoscaler.core.policy import COST_MOST, KEEP_ALIVE  # noqa: PLC0415 - as above
+    from events.units import Seconds, format_duration, parse_duration  # noqa: PLC0415 - as above
+
+    pools = connection.get("/v1alpha1/pools")["items"]
+    says = next((one["spec"].get("coldStartCost") for one in pools if one["metadata"]["name"] == POOL), None)
+    own = "coldStartCost" in scaling or parse_duration(str(scaling.get("keepAlive", KEEP_DEFAULT))) != KEEP_ALIVE
+    if says is None or own:
+        return {}
+    return {"coldStartCost": format_duration(Seconds(round(min(COST_MOST, parse_duration(says) / gpus), 3)))}
 
 
 def _figures(outcome: Outcome) -> dict[str, Any]:
@@ -122,9 +146,10 @@ def _figures(outcome: Outcome) -> dict[str, Any]:
     return as_json({"one": outcome})["one"]
 
 
-def _as_json(tuned: Tuned, requests: int) -> dict[str, Any]:
+def _as_json(tuned: Tuned, case: _Case) -> dict[str, Any]:
     return {
-        "requests": requests, "tried": tuned.tried, "reached": tuned.reached, "scaling": dict(tuned.scaling),
+        "requests": len(case.trace), "tried": tuned.tried, "reached": tuned.reached,
+        "scalingBefore": dict(case.scaling), "scaling": dict(tuned.scaling),
         "before": _figures(tuned.before), "after": _figures(tuned.best),
     }  # fmt: skip
 
@@ -138,3 +163,18 @@ def _told(tuned: Tuned) -> list[str]:
             f"{one.activations} cold starts, 99 of 100 held for at most {one.held_p99:.1f} s"
         )
     return [*lines, f"# {tuned.tried} settings simulated; what is best for this past need not be for what comes"]
+
+
+def _priced(tuned: Tuned, gpus: float | None) -> list[str]:
+    """The price of a cold start in GPU-seconds, as a pool would say it for all models."""
+    from events.units import Seconds, format_duration, parse_duration  # noqa: PLC0415 - as above
+
+    cost = tuned.scaling.get("coldStartCost")
+    if cost is None or gpus is None:
+        return []
+    whole = Seconds(round(parse_duration(str(cost)) * gpus, 3))
+    line = (
+        f"# coldStartCost: {cost} of a replica of {gpus:.3g} GPUs is {whole:.5g} GPU-seconds; in the GpuPool, for all "
+        f"models: coldStartCost: {format_duration(whole)}"
+    )
+    return [line]

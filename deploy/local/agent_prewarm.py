@@ -121,12 +121,14 @@ class Prewarmer:
         size = self._view.sizes.get(wanted) if manifest is None else Size(manifest.bytes, len(manifest.files))
         models = [self._view.models[name] for name in names]
         speed = self._agent.speeds.network or USUAL_SPEED
+        # The same for what is here and what is not: nobody takes turns.
+        absence = Seconds((0 if size is None else size.bytes) / speed)
         failed = self._failures.get(wanted)
         return Candidate(
             key=_key(wanted), bytes=None if size is None else size.bytes,
-            rate=sum(model.rate(now) for model in models),
-            # The same for what is here and what is not: nobody takes turns.
-            absence=Seconds((0 if size is None else size.bytes) / speed),
+            # Whose size is not known yet has no worth yet: then its rate says whether to ask.
+            rate=sum(model.rate(now) for model in models if size is None or not model.priced), absence=absence,
+            worth=sum(model.worth(absence, Bytes(0) if size is None else size.bytes) for model in models),
             here=manifest is not None, fetching=wanted in self._agent.flying(),
             wanted=any(model.counted_on(now) for model in models),
             pinned=blob is not None and blob.pinned,

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from coldstart.cache.wanting import Wanted
 from coldstart.core.cache.room import HALF_LIFE, Heat, asked
 from coldstart.core.estimate import StartEstimate
+from coldstart.core.tiers import weights_worth
 from deploy.local.declared import InvalidDeclaration, read_declaration
 from events.envelope import AnyEnvelope
-from events.types.decisions import WishDecided
+from events.types.decisions import Tiers, WishDecided
 from events.types.models import ModelDeclared
 from events.types.replicas import ReplicasObserved
 from events.types.requests import RequestWindow
-from events.units import Bytes, Instant
+from events.units import Bytes, Instant, Seconds
 
 MOST_COUNTED = 64
 """Arrivals of one window that are counted one by one: beyond them a model is hot, however hot."""
@@ -43,6 +44,8 @@ class KnownModel:
     heat: Heat | None = None
     estimate: StartEstimate = field(default_factory=StartEstimate)
     asked_until: Instant | None = None
+    tiers: Tiers | None = None
+    """What the autoscaler says of it; None: its cold start has no price."""
     adapters: tuple[Wanted, ...] = ()
     """LoRA adapters that go through the cache: here when the model's weights are."""
     counted: dict[str, tuple[float, int]] = field(default_factory=dict)
@@ -53,10 +56,21 @@ class KnownModel:
         """Weights and adapters."""
         return (*([] if self.wanted is None else [self.wanted]), *self.adapters)
 
+    @property
+    def priced(self) -> bool:
+        """Whether it is known what a second of its start is worth."""
+        return self.tiers is not None and self.tiers.second is not None
+
     def rate(self, now: Instant) -> float:
         """Requests an hour, fading with the half-life of heat."""
         heat = self.heat
         return 0.0 if heat is None else heat.rate * 0.5 ** (max(0.0, now - heat.at) / HALF_LIFE)
+
+    def worth(self, absence: Seconds, size: Bytes) -> float:
+        """GPU-seconds that having such weights for an hour is expected to save; 0 where it has no price."""
+        if self.tiers is None or self.tiers.second is None:
+            return 0.0
+        return weights_worth(self.tiers.soon, self.tiers.second, absence, size)
 
     def counted_on(self, now: Instant) -> bool:
         """Whether somebody counts on its weights being here."""
@@ -83,7 +97,8 @@ class AgentView:
         if isinstance(data, RequestWindow):
             return self._asked(model, data, envelope.time)
         if isinstance(data, WishDecided) and data.uid == model.uid:
-            changed, model.wish = (model.wish > 0) is not (data.replicas > 0), data.replicas
+            changed = (model.wish > 0) is not (data.replicas > 0) or model.tiers != data.tiers
+            model.wish, model.tiers = data.replicas, data.tiers
             return changed
         if isinstance(data, ReplicasObserved) and data.uid == model.uid:
             model.estimate.fold(data)

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
+from typing import Final
 
 from coldstart.core.policy import SleepPolicy
 from events.names import ReplicaName
 from events.types.grants import ReplicaGrant
 from events.types.replicas import ReplicaState
 from events.units import Instant, Seconds
+
+NOT_WORTH: Final = "its sleep is not worth the memory that it keeps: see relume explain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,8 @@ class Granted:
     """The active one."""
     sleep: SleepPolicy | None = None
     """How its replicas sleep that are not granted any more; None: they end."""
+    asleep: int | None = None
+    """So many of them are worth it, whatever time passes; None: its declaration says how long each may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +121,14 @@ def plan(granted: Granted, actual: Actual, now: Instant) -> Plan:
     wanted = {grant.replica: grant for grant in granted.replicas}
     commands: list[Command] = []
     instants: list[Instant] = []
+    beyond = _beyond(granted, actual, wanted)
     for replica in actual.replicas:
         grant = wanted.get(replica.replica)
         keep = grant is not None and not grant.drain and _same(replica, grant, granted.uid)
         if keep:
             commands += _keep(replica)
         else:
-            ending = _end(replica, granted, now)
+            ending = Stop(replica.replica, NOT_WORTH) if replica.replica in beyond else _end(replica, granted, now)
             commands += [ending] if isinstance(ending, (Drain, Stop, Sleep)) else []
             instants += [ending] if isinstance(ending, float) else []
     existing = {replica.replica for replica in actual.replicas}
@@ -134,6 +141,20 @@ def plan(granted: Granted, actual: Actual, now: Instant) -> Plan:
         else:
             commands.append(Start(grant))
     return Plan(tuple(commands), min(instants, default=None))
+
+
+def _beyond(granted: Granted, actual: Actual, wanted: Mapping[str, ReplicaGrant]) -> frozenset[str]:
+    """Replicas that sleep, or would lie down now, beyond how many are worth it. Who has slept longest goes first."""
+    if granted.asleep is None:
+        return frozenset()
+    resting = [
+        one for one in actual.replicas
+        if (one.state is ReplicaState.SLEEPING or (one.state is ReplicaState.DRAINING and (one.drained or one.dozing)))
+        and _bed_of(one, granted) is not None
+        and not ((grant := wanted.get(one.replica)) and not grant.drain and _same(one, grant, granted.uid))
+    ]  # fmt: skip
+    resting.sort(key=lambda one: (-(one.sleeping_since or inf), one.replica))
+    return frozenset(one.replica for one in resting[granted.asleep :])
 
 
 def _same(replica: ActualReplica, grant: ReplicaGrant, uid: str) -> bool:
@@ -183,11 +204,13 @@ def _bed_of(replica: ActualReplica, granted: Granted) -> Sleep | None:
     return Sleep(replica.replica, policy.level)
 
 
-def _sleeps_on(replica: ActualReplica, granted: Granted, now: Instant) -> Stop | Instant:
-    """How a sleeping replica that nobody wants goes on: until when, or its end."""
+def _sleeps_on(replica: ActualReplica, granted: Granted, now: Instant) -> Stop | Instant | None:
+    """How a sleeping replica that nobody wants goes on: until when, or its end. None: as long as it is worth it."""
     if granted.sleep is None or _bed_of(replica, granted) is None:
         return Stop(replica.replica, "its model, or this revision of it, does not sleep any more")
     since = now if replica.sleeping_since is None else replica.sleeping_since
+    if granted.asleep is not None:
+        return None
     if now - since >= granted.sleep.keep_alive:
         return Stop(replica.replica, f"it slept for {granted.sleep.keep_alive:g} s and nobody asked")
     return Instant(since + granted.sleep.keep_alive)

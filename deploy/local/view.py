@@ -110,6 +110,7 @@ class View:
             drain_bound=Seconds(min(total, self._drain_bound)),
             revision=model.revision,
             sleep=declared.sleep if isinstance(declared, Declared) and not model.deleted else None,
+            asleep=None if grant is None else grant.asleep,
         )
 
 

@@ -13,7 +13,8 @@ from preemption.pool_spec import PoolSpec
 
 
 class GpuPool(Spec):
-    """How the GPUs of a pool are lent to training and taken back. The pool that relume leads is called default."""
+    """How the GPUs of a pool are lent to training and taken back, and what a cold start is worth. The pool that relume
+    leads is called default."""
 
     api_version: Literal["relume.dev/v1alpha1"]
     """The version of this document's form."""

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from events.kinds import event
+from events.kinds import event, value
 from events.names import Topic
 from events.types.shared import Amount, At, Count
+
+
+@value
+class Tiers:
+    """Of a model whose cold start has a price: in which tiers beneath its wished replicas something is worth keeping.
+
+    `asleep`: so many more replicas, in their sleep; None: as its declaration says. `soon`: the chance that it is asked
+    within an hour. `second`: GPU-seconds that a second of its start is worth; None: no start was measured. The last two
+    are rounded to powers of two, and renewed each ten minutes at most.
+    """
+
+    asleep: Count | None = None
+    soon: Amount = 0.0
+    second: Amount | None = None
 
 
 @event("relume.wish.decided", Topic.DECISIONS)
@@ -18,6 +32,7 @@ class WishDecided:
     `marginal_gain` orders wishes of equal priority: the allocator gives the next replica to the largest.
     `kept`: so many of `replicas` only live on, by their keep-alive or a forecast, and nothing has needed them for a
     stable window; 0 where that is not known. `waits`: requests wait, and fewer replicas are ready than are wished.
+    `tiers`: what else is worth keeping; None: its cold start has no price.
     """
 
     model: str
@@ -29,6 +44,7 @@ class WishDecided:
     deadline: At | None = None
     kept: Count = 0
     waits: bool = False
+    tiers: Tiers | None = None
     reasons: tuple[str, ...]
     snapshot: dict[str, JsonValue]
     policy: dict[str, JsonValue]

@@ -64,7 +64,8 @@ class GrantDecided:
     """All replicas that a model may have, by name. State of key ``model/NAME``.
 
     A replica that is not named here must stop. `reasons` are enum values of the allocator. `wished` is the number it
-    answered (wish or override).
+    answered (wish or override). `asleep`: so many that are not wanted any more are worth keeping in their sleep; None:
+    as their declaration says.
     """
 
     model: str
@@ -74,6 +75,7 @@ class GrantDecided:
     replicas: tuple[ReplicaGrant, ...]
     shortage: Shortage | None = None
     reasons: tuple[str, ...] = ()
+    asleep: Count | None = None
 
 
 @event("relume.leadership.taken", Topic.GRANTS)

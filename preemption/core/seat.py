@@ -224,6 +224,7 @@ class Seat:
             replicas=tuple(self.named.values()),
             shortage=shortage,
             reasons=tuple(str(reason) for reason in dict.fromkeys(self._reasons())),
+            asleep=None if self.wish is None or Reason.WISH not in self.stand.reasons else self.wish.asleep,
         )
         key = "" if self.told is None or shortage is None else self.told.key
         if says_the_same(self.grant, grant) and key == self.told_key:

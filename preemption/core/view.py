@@ -135,6 +135,7 @@ class Wish:
     """The autoscaler's wish. Void when its uid is not the declared one.
 
     `kept`: so many of the replicas only live on, and nothing needs them. `waits`: requests wait for some of them.
+    `asleep`: so many more are worth keeping in their sleep; None: as their declaration says.
     """
 
     uid: str
@@ -142,6 +143,7 @@ class Wish:
     marginal_gain: float = 0.0
     kept: int = 0
     waits: bool = False
+    asleep: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,7 +218,7 @@ def test_a_forecast_is_told_with_its_chances() -> None:
         memory=memory_json(Memory(forecast=following)),
     )
     (fact,) = json.loads(json.dumps(explain(Records(told)).facts))["reasons"]
-    assert "worth 5m of an idle replica" in fact["text"]
+    assert "A cold start is worth 5m of an idle replica" in " ".join(explain(Records(told)).sentences)
     assert "02:06:40" in fact["text"]
     assert "% for 1 replica, " in fact["text"]
     assert fact["text"].endswith("2 replicas are worth holding.")

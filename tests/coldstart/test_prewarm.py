@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldstart.core.prewarm import Candidate, PrewarmPolicy, Room, decide
+from coldstart.core.prewarm import MISSED, Candidate, PrewarmPolicy, Room, decide
 from events.units import Bytes, Instant, Seconds
 
 GIB = 1 << 30
@@ -35,6 +35,12 @@ TABLE = [
     ("costly absence first", [weights("a", 5, absence=Seconds(0.1)), weights("b", 5)], ["b"]),
     ("counted on before asked", [weights("a", 5, 100), weights("b", 5, 0, wanted=True)], ["b"]),
     ("after a failure, later", [weights("a", retry_at=Instant(2000.0))], []),
+    ("worth it by the forecast and the price", [weights("a", rate=0.0, worth=1.0)], ["a"]),
+    ("not worth its disk", [weights("a", rate=0.0, worth=0.0)], []),
+    ("worth more", [weights("a", 5, 0, worth=10.0), weights("b", 5, 0, worth=20.0)], ["b"]),
+    ("worth more for its size", [weights("a", 8, 0, worth=20.0), weights("b", 1, 0, worth=10.0)], ["b"]),
+    ("beside a model without a price", [weights("a", 5, 1), weights("b", 5, 0, worth=2 * MISSED)], ["b"]),
+    ("and less", [weights("a", 5, 1), weights("b", 5, 0, worth=MISSED / 2)], ["a"]),
     ("here already", [weights("a", here=True)], []),
     ("one at a time", [weights("a", 1, 2), weights("b", 1, 1)], ["a"]),
     ("none beside one that runs", [weights("a", 1, 2, fetching=True), weights("b", 1, 1)], []),

@@ -138,3 +138,18 @@ def test_a_sleeper_that_vanished_is_started_cold() -> None:
     world.see("a")
     world.decide()
     assert world.live("a") == ["a-r1-0"]
+
+
+def test_how_many_are_worth_it_is_passed_on() -> None:
+    """As the wish says it, with the next grant, also where nothing else changes; not beside a person's number."""
+    world = one_card()
+    asleep(world)
+    assert world.grants["a"].asleep is None
+    for worth in (1, 0, None):
+        world.wish("a", 0, asleep=worth)
+        world.decide()
+        assert world.grants["a"].asleep == worth
+    world.wish("a", 0, asleep=1)
+    world.scale("a", 0, seconds=60)
+    world.decide()
+    assert world.grants["a"].asleep is None

@@ -71,6 +71,7 @@ class Stage:
     async def grant(
         self, *indices: int, model: str = "echo", drain: tuple[int, ...] = (), resources: Resources = NOTHING,
         gpus: tuple[str, ...] = (), uid: str = "u1", revision: int = 1, epoch: int | None = None,
+        asleep: int | None = None,
     ) -> None:  # fmt: skip
         """Grant the replicas with these indices."""
         replicas = tuple(
@@ -80,7 +81,8 @@ class Stage:
             )
             for index in indices
         )  # fmt: skip
-        grant = GrantDecided(model=model, uid=uid, revision=revision, wished=len(replicas), replicas=replicas)
+        grant = GrantDecided(model=model, uid=uid, revision=revision, wished=len(replicas), replicas=replicas,
+                             asleep=asleep)  # fmt: skip
         await self.say(grant, epoch)
 
     async def observed(self, model: str = "echo") -> ReplicasObserved:

@@ -72,9 +72,9 @@ class World:
 
     def wish(
         self, model: str, replicas: int, gain: float = 0.0, uid: str | None = None, *, kept: int = 0,
-        waits: bool = False,
+        waits: bool = False, asleep: int | None = None,
     ) -> None:  # fmt: skip
-        wish = Wish(self.declared[model].uid if uid is None else uid, replicas, gain, kept, waits)
+        wish = Wish(self.declared[model].uid if uid is None else uid, replicas, gain, kept, waits, asleep)
         self.wishes[model] = wish
         self.pool.set_wish(model, wish)
 

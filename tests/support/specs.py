@@ -111,6 +111,7 @@ FULL_POOL: Document = {
             "stall": "20s", "exit": "4s", "cancel": "50s", "kill": "10s", "empty": "50s", "quarantine": "4m",
             "lost": "50s", "resume": "10m",
         },
+        "coldStartCost": "10m",
         "cardUnits": {"H100": 3.5},
         "nodeCalls": {"most": 3, "after": "6s", "deadline": "11m", "pause": "4m"},
     },

@@ -10,12 +10,15 @@ Each number of replicas at once ("level") has a history, a forecast and weights 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
 from autoscaler.core.forecast.features import COUNT, Around, features
 from autoscaler.core.forecast.history import GRAINS_MOST, pushed
+from autoscaler.core.forecast.idle import coming
 from autoscaler.core.forecast.mixture import Learned, chance, learn, normal
+from coldstart.core.tiers import Coming
 from events.kinds import value
 from events.types.shared import Count
 from events.units import Seconds
@@ -85,9 +88,24 @@ class Outlook:
 
     def hold(self, cold_start_cost: Seconds) -> int:
         """Replicas to hold. `cold_start_cost`: what a cold start is worth, in seconds of one idle replica."""
-        least = GRAIN / (cold_start_cost + GRAIN / 2)
+        return self.above(GRAIN / (cold_start_cost + GRAIN / 2))
+
+    def above(self, least: float) -> int:
+        """Replicas of which each is needed in the next grain with a higher chance than this."""
+        return self._replicas(lambda at: self._said[at].chance > least)
+
+    def worth(self, keeps: Callable[[Sequence[Coming]], bool]) -> int:
+        """Replicas for each of which `keeps` says yes to when it is needed next."""
+        return self._replicas(lambda at: keeps(self.coming(at)))
+
+    def coming(self, at: int = 0) -> tuple[Coming, ...]:
+        """When as many replicas as stand at this place in `LEVELS` are needed next."""
+        return coming(self._said[at].bits, self._said[at].chance, GRAIN)
+
+    def _replicas(self, yes: Callable[[int], bool]) -> int:
+        """How many, where a level is asked only after all below it: so a hold is monotone in what `yes` is."""
         levels = 0
-        while levels < len(self._said) and self._said[levels].chance > least:
+        while levels < len(self._said) and yes(levels):
             levels += 1
         if not levels:
             return 0

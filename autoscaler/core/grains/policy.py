@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from autoscaler.core.forecast.hold import Outlook, Past
+from autoscaler.core.policy import COST_MOST
 from events.units import Seconds
 
 S = TypeVar("S")
@@ -31,9 +32,6 @@ DEFAULT_IDLE_GB: Final = Seconds(330.0)
 """What a cold start is worth when nobody says, in seconds of one idle GB. Chosen where it costs 1.40 times the memory
 of `keepalive(1m)` on the half of the Azure Functions sample that the prior was not learned from; what other prices give
 is in docs/benchmarks.md."""
-
-COST_MOST: Final = Seconds(604_800.0)
-"""A week: what a cold start may be worth of one replica, as in a declaration."""
 
 
 @dataclass(frozen=True, slots=True)

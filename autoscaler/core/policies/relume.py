@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from math import ceil
 
-from autoscaler.core.forecast.following import Following, begins_at, follow, held
+from autoscaler.core.forecast.following import Following, begins_at, follow
 from autoscaler.core.model import Decision, Memory, Reason, Snapshot, in_order
 from autoscaler.core.peers import Sample, keep_most
 from autoscaler.core.policy import ScalingPolicy
+from autoscaler.core.tiering import held, newest, rungs_of, told
 from autoscaler.core.windows import STABLE_CELLS
-from events.units import Instant, Seconds
+from coldstart.core.tiers import StartTimes
+from events.units import Instant
 
 UP_TOLERANCE = 0.05
 """An average asks for one replica more once it is above the target of those there are by this part of one replica's
@@ -67,7 +69,7 @@ class _Case:
     __slots__ = (
         "base", "capacity", "current", "demand", "floor", "floor_open", "floor_until", "for_level", "forecast",
         "idle_at", "kept", "last_busy_at", "level", "lowered_at", "now", "panic_floor", "panic_until", "patience",
-        "policy", "quiet", "raised_at", "share", "snapshot", "worth",
+        "policy", "quiet", "raised_at", "share", "snapshot", "starts", "worth",
     )  # fmt: skip
 
     def __init__(self, snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> None:
@@ -96,10 +98,11 @@ class _Case:
         self.base = max(policy.min_replicas, self.floor, _up(demand.signal, EPSILON))
         self.forecast: Following | None = None
         self.worth = 0
+        self.starts: StartTimes | None = None
         if policy.cold_start_cost is not None:
-            self._foresee(policy.cold_start_cost, since)
+            self._foresee(since)
 
-    def _foresee(self, cold_start_cost: Seconds, since: float | None) -> None:
+    def _foresee(self, since: float | None) -> None:
         """What is worth holding, in place of the keep-alive. What was needed in this grain stays to its end.
 
         Of a model that nobody has asked for yet nothing is held, though the forecast does not rule it out: it may have
@@ -107,8 +110,10 @@ class _Case:
         """
         needed = max(self.for_level, _up(self.demand.signal, EPSILON))
         self.forecast = follow(self.snapshot.memory.forecast, needed, self.last_busy_at, self.now)
-        if self.last_busy_at is not None:
-            self.worth = min(held(self.forecast, cold_start_cost), self.policy.max_replicas)
+        self.starts = newest(self.snapshot.starts, self.snapshot.memory.starts)
+        rungs = rungs_of(self.policy, self.starts)
+        if self.last_busy_at is not None and rungs is not None:
+            self.worth = min(held(self.forecast.past, rungs).warm, self.policy.max_replicas)
         self.base = max(self.base, self.worth)
         busy = since is not None and since >= begins_at(self.forecast)
         self.idle_at = Instant(self.forecast.ends_at) if busy else self.now
@@ -392,8 +397,11 @@ def _done(case: _Case, replicas: int, reasons: set[Reason], again: float | None)
         panic_until=case.panic_until, panic_floor=case.panic_floor, last_busy_at=case.last_busy_at,
         raised_at=case.raised_at, lowered_at=case.lowered_at, patience=case.patience,
         floor=case.floor, floor_until=case.floor_until, floor_open=case.floor_open, forecast=case.forecast,
-        kept=case.kept if case.level or replicas else (),
+        kept=case.kept if case.level or replicas else (), starts=case.starts,
     )  # fmt: skip
+    tiers = None
+    if case.forecast is not None and case.last_busy_at is not None:
+        tiers = told(case.forecast, case.policy, case.starts, replicas)
     return Decision(
         replicas=replicas,
         reasons=in_order(reasons),
@@ -402,6 +410,7 @@ def _done(case: _Case, replicas: int, reasons: set[Reason], again: float | None)
         marginal_gain=_gain(case),
         deadline=case.demand.earliest_deadline if case.demand.waiting else None,
         kept=_only_kept(case, replicas) if replicas > case.for_level else 0,
+        tiers=tiers,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,46 @@ def test_by_its_own_log(relume: Relume, live: LiveAdmin) -> None:
     answer = json.loads(ran.out)
     assert (ran.code, answer["requests"]) == (0, 60)
     assert answer["scaling"]["maxReplicas"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("keep", "before"),
+    [
+        ("", {"coldStartCost": "2m30s"}),
+        ("keepAlive: 1m, ", {"keepAlive": "1m"}),
+        ("coldStartCost: 7s, ", {"coldStartCost": "7s"}),
+    ],
+    ids=["by the pool", "its own keep-alive", "its own price"],
+)  # fmt: skip
+def test_the_pools_price_is_what_there_is_now(
+    relume: Relume, live: LiveAdmin, tmp_path: Path, keep: str, before: dict[str, str]
+) -> None:
+    """A model of four GPUs that says nothing of its own goes by a fourth of the pool's price; a price that is found is
+    told in GPU-seconds too, as the pool would say it."""
+    document = f"""apiVersion: relume.dev/v1alpha1
+kind: GpuPool
+metadata: {{name: default}}
+spec: {{coldStartCost: 10m}}
+---
+apiVersion: relume.dev/v1alpha1
+kind: Model
+metadata: {{name: echo}}
+spec:
+  engine: {{type: simulated}}
+  slots: 4
+  resources: {{gpus: 4}}
+  scaling: {{{keep}maxReplicas: 2}}
+"""
+    (tmp_path / "both.yaml").write_text(document, encoding="utf-8")
+    assert relume("apply", "-f", str(tmp_path / "both.yaml"), live=live).code == 0
+    uid = json.loads(relume("get", "models", "-o", "json", live=live).out)["items"][0]["metadata"]["uid"]
+    live.do(live.admin.say(*(replace(one, uid=uid) for one in windows())))
+    tune = ("tune", "echo", "--within", "1", "--set", "start=1s")
+    told = json.loads(relume(*tune, "-o", "json", live=live).out)
+    stays = {key: told["scalingBefore"].get(key) for key in ("keepAlive", "coldStartCost")}
+    assert {key: value for key, value in stays.items() if value is not None} == before
+    priced = "coldStartCost" in told["scaling"]
+    assert ("GPU-seconds; in the GpuPool, for all models" in relume(*tune, live=live).out) is priced
 
 
 def test_a_model_that_nobody_asked_for(relume: Relume, live: LiveAdmin) -> None:

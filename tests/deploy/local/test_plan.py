@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -165,3 +167,60 @@ def test_looks_again_in_the_future(grants: list[ReplicaGrant], replicas: list[Ac
     """The next instant is never now or before: the cluster cannot spin."""
     again_at = made(tuple(grants), tuple(replicas), r1=1000.0).again_at
     assert again_at is None or again_at > NOW
+
+
+def worth(asleep: int | None, *replicas: ActualReplica, grants: tuple[ReplicaGrant, ...] = ()) -> Plan:
+    """The plan where so many of those that sleep are worth it, and the declared time is ten seconds."""
+    granted = Granted("u", grants, BOUND, 1, SleepPolicy(1, Seconds(10.0)), asleep)
+    return plan(granted, Actual(replicas), NOW)
+
+
+def stopped(got: Plan) -> set[str]:
+    return {one.replica for one in got.commands if isinstance(one, Stop)}
+
+
+C = ReplicaName("m-r1-2")
+ASLEEP_A, ASLEEP_B = (
+    actual(S.SLEEPING, name, since=at, revision=1) for name, at in ((A, NOW - 900.0), (B, NOW - 5.0))
+)  # fmt: skip
+LIES_DOWN = actual(S.DRAINING, C, since=NOW - 1.0, drained=True, revision=1)
+
+
+@pytest.mark.parametrize(
+    ("asleep", "replicas", "gone"),
+    [
+        (None, (ASLEEP_A, ASLEEP_B), {A}),
+        (2, (ASLEEP_A, ASLEEP_B), set()),
+        (1, (ASLEEP_A, ASLEEP_B), {A}),
+        (0, (ASLEEP_A, ASLEEP_B), {A, B}),
+        (2, (ASLEEP_A, ASLEEP_B, LIES_DOWN), {A}),
+        (0, (LIES_DOWN,), {C}),
+        (1, (ASLEEP_A, replace(LIES_DOWN, drained=False)), set()),
+        (1, (ASLEEP_A, replace(LIES_DOWN, sleeps=frozenset())), {C}),
+        (0, (replace(LIES_DOWN, dozing=True),), {C}),
+    ],
+    ids=["the declared time", "both are worth it", "who has slept longest goes", "none is", "for one that comes",
+         "one that would lie down", "one that still drains takes no bed", "nor one that cannot sleep", "a dozing one"],
+)  # fmt: skip
+def test_so_many_sleep_as_are_worth_it(asleep: int | None, replicas: tuple[ActualReplica, ...], gone: set[str]) -> None:
+    """However long they slept; where it is not said the declared time counts."""
+    assert stopped(worth(asleep, *replicas)) == gone
+
+
+def test_one_that_is_wanted_again_takes_no_bed() -> None:
+    """It is woken, whatever sleep is worth, and the other stays."""
+    got = worth(1, ASLEEP_A, ASLEEP_B, grants=(grant(A),))
+    assert got.commands == (Wake(A),)
+
+
+@given(
+    st.integers(0, 5), st.lists(st.tuples(st.sampled_from([S.SLEEPING, S.DRAINING]), st.floats(1.0, 999.0)), max_size=5)
+)
+def test_never_more_sleep_than_are_worth_it(asleep: int, made_of: list[tuple[ReplicaState, float]]) -> None:
+    """Whatever there is: those that are left, and those that lie down, are so many at most; and as many as may, do."""
+    replicas = [
+        actual(state, ReplicaName(f"m-r1-{at}"), since=since, drained=True, revision=1)
+        for at, (state, since) in enumerate(made_of)
+    ]
+    left = {one.replica for one in replicas} - stopped(worth(asleep, *replicas))
+    assert len(left) == min(asleep, len(replicas))

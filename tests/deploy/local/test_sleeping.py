@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -99,6 +100,38 @@ async def test_it_sleeps_as_long_as_it_is_told_to(stage: Stage) -> None:
     (asleep,) = (await put_to_sleep(stage)).replicas
     await stage.gone()
     assert not alive(asleep.pid or 0)
+
+
+async def test_it_sleeps_as_long_as_it_is_worth_it(stage: Stage) -> None:
+    """While its sleep is worth it by the autoscaler, its keep-alive does not count; once it is not, it ends."""
+    await stage.declare(simulated(keep_alive="300ms"))
+    await stage.grant(0)
+    await stage.ready()
+    await stage.grant(asleep=1)
+    await stage.until(lambda state: states(state) == [S.DRAINING])
+    await stage.say(ReplicaDrained(model="echo", replica="echo-r1-0"))
+    (asleep,) = (await stage.until(lambda state: states(state) == [S.SLEEPING])).replicas
+    await stage.declare(simulated(keep_alive="200ms"), generation=2)
+    await stage.declare(simulated(keep_alive="100ms"), generation=3)
+    await asyncio.sleep(0.5)  # longer than it is declared: there is no event to wait for
+    assert alive(asleep.pid or 0)
+    assert states(await stage.observed()) == [S.SLEEPING]
+    await stage.grant(asleep=0)
+    await stage.gone()
+    assert not alive(asleep.pid or 0)
+
+
+async def test_one_that_is_not_worth_its_sleep_ends_when_it_is_drained(stage: Stage) -> None:
+    """It does not lie down first."""
+    await stage.declare(simulated())
+    await stage.grant(0)
+    await stage.ready()
+    await stage.grant(asleep=0)
+    await stage.until(lambda state: states(state) == [S.DRAINING])
+    await stage.say(ReplicaDrained(model="echo", replica="echo-r1-0"))
+    await stage.gone()
+    told = [one for one in await stage.history(Topic.PHASES) if isinstance(one, ReplicaPhaseChanged)]
+    assert S.SLEEPING not in {one.state for one in told}
 
 
 async def test_a_sleep_that_is_undeclared_ends(stage: Stage) -> None:

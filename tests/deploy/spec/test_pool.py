@@ -28,7 +28,7 @@ OTHER: dict[str, object] = {
     "spec.attempts.cancel": "51s", "spec.attempts.kill": "11s", "spec.attempts.empty": "51s",
     "spec.attempts.quarantine": "3m", "spec.attempts.lost": "51s", "spec.attempts.resume": "11m",
     "spec.nodeCalls.most": 5, "spec.nodeCalls.after": "0s", "spec.nodeCalls.deadline": "20m",
-    "spec.nodeCalls.pause": "1m",
+    "spec.nodeCalls.pause": "1m", "spec.coldStartCost": "20m",
 }  # fmt: skip
 """Another right value for each leaf of the full document that means something to the pool."""
 
