@@ -88,8 +88,8 @@ lock: setup  ## lock the dependencies anew, with versions and hashes
 	UV="$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header"; \
 	$$UV pyproject.toml --output-file requirements/runtime.txt; \
 	$$UV --excludes requirements/trainers-without.txt requirements/trainers-wanted.txt --output-file requirements/trainers.txt; \
-	$$UV pyproject.toml --extra llamacpp --extra kafka --extra prometheus --extra kubernetes --extra stores --extra hf --group test --group lint --group build --output-file requirements/dev.txt; \
-	$$UV --constraint requirements/dev.txt pyproject.toml --extra kafka --extra prometheus --extra kubernetes --output-file requirements/image.txt; \
+	$$UV pyproject.toml --extra llamacpp --extra kafka --extra prometheus --extra kubernetes --extra agent --extra stores --extra hf --group test --group lint --group build --output-file requirements/dev.txt; \
+	$$UV --constraint requirements/dev.txt pyproject.toml --extra kafka --extra prometheus --extra kubernetes --extra agent --output-file requirements/image.txt; \
 	$$UV --constraint requirements/dev.txt pyproject.toml --group build --output-file requirements/build.txt
 
 wheel: setup  ## build the wheels (relume, relume-trainer) into dist/

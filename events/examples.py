@@ -23,6 +23,7 @@ from events.types.caches import (
 )
 from events.types.decisions import OwnershipTaken, WishDecided
 from events.types.gateways import GatewayBeat
+from events.types.gpus import GpusObserved, NodeGpu
 from events.types.grants import GrantDecided, LeadershipTaken, Placement, ReplicaGrant, Shortage
 from events.types.inference import (
     FailureReason,
@@ -145,6 +146,20 @@ EXAMPLES: Final[tuple[Any, ...]] = (
     LimitsObserved(
         space="models",
         limits=(Limit(source="ResourceQuota gpus", resource="requests.nvidia.com/gpu", kind=LimitKind.GPUS, most=4.0),),
+    ),
+    GpusObserved(
+        node="node-1",
+        known=True,
+        gpus=(
+            NodeGpu(
+                id="GPU-5a1c",
+                product="NVIDIA H200",
+                memory_bytes=140 << 30,
+                used_bytes=4 << 20,
+                empty=True,
+                pods=("models/chat-r1-0-3f21aa",),
+            ),
+        ),
     ),
     CardsObserved(node="node-1", cpu=8.0, memory_bytes=64 << 30, cards=(Card(id="gpu-0", memory_bytes=80 << 30),)),
     GatewayBeat(gateway="gateway-0", boot="c0ffee", peer_address="10.0.0.7:8082"),

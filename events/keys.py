@@ -6,6 +6,7 @@ from events.names import model_key, node_key, pool_key, reclaim_key, replica_sub
 from events.types.caches import CacheObserved, WeightsEvicted, WeightsFailed, WeightsFetched, WeightsFetchStarted
 from events.types.decisions import OwnershipTaken
 from events.types.gateways import GatewayBeat
+from events.types.gpus import GpusObserved
 from events.types.grants import LeadershipTaken
 from events.types.inference import (
     InferenceChunk,
@@ -42,8 +43,8 @@ def _named_key(data: object) -> str | None:
             return f"ownership/{data.partition}"
         case LeadershipTaken() | PoolDeclared():
             return pool_key(data.pool)
-        case LimitsObserved():
-            return f"limits/{data.space}"
+        case LimitsObserved() | GpusObserved():
+            return f"limits/{data.space}" if isinstance(data, LimitsObserved) else f"gpus/{data.node}"
         case CardMarked():
             return f"{node_key(data.node)}/card/{data.card}"
         case EventRejected():

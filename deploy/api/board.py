@@ -20,6 +20,7 @@ from events.envelope import AnyEnvelope
 from events.names import Topic
 from events.types.decisions import WishDecided
 from events.types.gateways import GatewayBeat
+from events.types.gpus import GpusObserved
 from events.types.grants import GrantDecided
 from events.types.limits import Limit, LimitsObserved
 from events.types.models import ModelDeclared
@@ -95,6 +96,7 @@ class Board:
         self._claims = Claims()
         self._objectives = objectives
         self._nodes: dict[str, CardsObserved] = {}
+        self._devices: dict[str, GpusObserved] = {}
         self._limits: tuple[Limit, ...] = ()
         self._beats: dict[str, _Beats] = {}
         self._gateway_limit = gateway_limit
@@ -110,16 +112,22 @@ class Board:
             self._of(data.model).grant = data
         elif isinstance(data, ReplicasObserved):
             self._observe(data)
-        elif isinstance(data, CardsObserved):
-            self._nodes[data.node] = data
-        elif isinstance(data, LimitsObserved):
-            self._limits = data.limits
+        elif isinstance(data, CardsObserved | GpusObserved | LimitsObserved):
+            self._told_of_nodes(data)
         elif isinstance(data, RequestWindow):
             self._window(data)
         elif isinstance(data, ColdStartFinished) and data.model in self._models:
             self._models[data.model].cold_start = data
         elif isinstance(data, GatewayBeat):
             self._beat(data, envelope.time)
+
+    def _told_of_nodes(self, data: CardsObserved | GpusObserved | LimitsObserved) -> None:
+        if isinstance(data, CardsObserved):
+            self._nodes[data.node] = data
+        elif isinstance(data, GpusObserved):
+            self._devices[data.node] = data
+        else:
+            self._limits = data.limits
 
     def declared(self, name: str) -> ModelDeclared | None:
         """The newest declaration of a name, also one that deletes it."""
@@ -157,6 +165,10 @@ class Board:
     def limits(self) -> tuple[Limit, ...]:
         """What quotas of the namespace leave, as it was told last."""
         return self._limits
+
+    def devices(self) -> Mapping[str, GpusObserved]:
+        """What the GPUs of each node say, where an agent tells."""
+        return dict(self._devices)
 
     def nodes(self) -> Sequence[CardsObserved]:
         """What each node has."""

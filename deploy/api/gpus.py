@@ -12,11 +12,22 @@ from aiohttp import web
 from deploy.api import queries
 from deploy.api.changing import Boards
 from deploy.api.declaring import refused
+from deploy.api.gpu_ports import NodeGpus
 from deploy.api.gpus_facts import Facts, facts_of
-from deploy.api.gpushapes import GpuCard, GpuHolder, GpuInventory, GpuMoves, GpuNode, PlannedModels
+from deploy.api.gpushapes import (
+    DeviceSeen,
+    GpuCard,
+    GpuHolder,
+    GpuInventory,
+    GpuMoves,
+    GpuNode,
+    NodeGpusSeen,
+    PlannedModels,
+)
 from deploy.api.weights import Caches
 from deploy.spec.load import load_bytes
 from events.clock import Clock
+from events.types.gpus import GpusObserved
 from events.types.replicas import Card, CardsObserved
 
 if TYPE_CHECKING:
@@ -24,6 +35,8 @@ if TYPE_CHECKING:
 
 MILLI: Final = 1000
 
+MOST_VERSIONS: Final = 1 << 53
+"""What JSON can count to."""
 MOST_ASKED: Final = 500
 """Replicas of one question: as many as a model may have."""
 
@@ -32,7 +45,8 @@ class Gpus:
     """The operations about GPUs. What they need of numpy is imported when they are first asked: it takes a fifth of a
     second and 20 MB that a relume without such questions keeps."""
 
-    def __init__(self, boards: Boards, caches: Caches, clock: Clock) -> None:
+    def __init__(self, boards: Boards, caches: Caches, clock: Clock, here: NodeGpus) -> None:
+        self._here = here
         self._boards = boards
         self._caches = caches
         self._clock = clock
@@ -41,6 +55,16 @@ class Gpus:
         """The inventory now."""
         queries.check_known(request, ())
         return await asyncio.to_thread(_inventory, self._facts())
+
+    async def seen_gpus(self, request: web.Request) -> NodeGpusSeen:
+        """Those of the node that this process looks after."""
+        queries.check_known(request, ("after",))
+        return await self._here.seen(queries.number(request, "after", 0, least=0, most=MOST_VERSIONS))
+
+    async def look_at_gpus(self, request: web.Request) -> NodeGpusSeen:
+        """Likewise, read now."""
+        queries.check_known(request, ())
+        return await self._here.look()
 
     async def plan_models(self, request: web.Request) -> PlannedModels:
         """What would become of the documents of the body, in their order."""
@@ -91,7 +115,21 @@ def _node(pool: Pool, node: CardsObserved, facts: Facts) -> GpuNode:
         fragmented=round(pool.fragmented_milli(node.node) / MILLI, 3),
         network=list(pool.space.nodes[row].network),
         cards=[_card(pool, (node.node, card), here, facts) for card in node.cards],
+        devices=_devices(facts.devices.get(node.node)),
     )  # fmt: skip
+
+
+def _devices(told: GpusObserved | None) -> list[DeviceSeen] | None:
+    if told is None or not told.known:
+        return None
+    return [
+        DeviceSeen(
+            id=one.id, product=one.product, memory_bytes=one.memory_bytes, used_bytes=one.used_bytes, empty=one.empty,
+            processes=one.processes, pods=None if one.pods is None else list(one.pods), sick=one.sick,
+            parent=one.parent, split=one.split, strayed=one.strayed,
+        )
+        for one in told.gpus
+    ]  # fmt: skip
 
 
 def _card(pool: Pool, which: tuple[str, Card], here: Sequence[Holder], facts: Facts) -> GpuCard:

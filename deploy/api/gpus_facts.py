@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
@@ -14,6 +14,7 @@ from deploy.api.idling import idle_at
 from deploy.api.reclaim_status import OF_JOB
 from deploy.api.training_board import TrainingBoard
 from events.types.caches import CacheObserved, ModelWarmth
+from events.types.gpus import GpusObserved
 from events.types.grants import GrantDecided, Placement
 from events.types.limits import Limit
 from events.types.models import ModelDeclared
@@ -62,6 +63,8 @@ class Facts:
     """Models as they are declared."""
     limits: tuple[Limit, ...] = ()
     """What quotas leave."""
+    devices: Mapping[str, GpusObserved] = field(default_factory=dict)
+    """What the GPUs of nodes say."""
 
     def tally(self) -> Tally:
         """What quotas leave beside what is held."""
@@ -106,7 +109,7 @@ def facts_of(boards: Boards, caches: Sequence[CacheObserved], now: Instant) -> F
         weights={name: one.spec.get("weights") for name, one in declared.items()},
         cordoned=pools.cordoned(), policy=pools.policy, training=training.copy(), grants=grants,
         idle={name: at for name, one in entries.items() if one and (at := idle_at(one.wish)) is not None},
-        declared=declared, limits=models.limits(),
+        declared=declared, limits=models.limits(), devices=models.devices(),
     )  # fmt: skip
 
 

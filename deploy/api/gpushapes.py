@@ -40,6 +40,50 @@ class GpuCard(Shape):
     holders: list[GpuHolder]
 
 
+class DeviceSeen(Shape):
+    """One GPU, or one MIG instance, as its driver and the kubelet of its node tell of it. Null: nobody can tell."""
+
+    id: str
+    """Its UUID."""
+    product: str
+    memory_bytes: int | None
+    used_bytes: int | None
+    empty: bool | None
+    """Whether nobody is on it."""
+    processes: int
+    """Those that the agent sees on it: without the host's process namespace only its own."""
+    pods: list[str] | None
+    """NAMESPACE/POD of those that the kubelet has given it to."""
+    sick: str
+    """What is wrong with it; empty: nothing that is known."""
+    parent: str
+    """The card of an instance; else empty."""
+    split: bool
+    """Whether it is a card whose instances are used instead."""
+    strayed: bool = False
+    """Whether somebody is on it whom no pod accounts for. Nothing new is placed on one card less until it is empty."""
+
+
+class DeviceClaimed(Shape):
+    """A device that a pod has by a ResourceClaim, as its driver names it."""
+
+    pod: str
+    driver: str
+    pool: str
+    device: str
+
+
+class NodeGpusSeen(Shape):
+    """What the agent of a node sees of its GPUs. `known`: whether it sees any; if not, nothing is known of them."""
+
+    node: str
+    version: int
+    """Another number: something has changed."""
+    known: bool
+    devices: list[DeviceSeen]
+    claimed: list[DeviceClaimed]
+
+
 class GpuNode(Shape):
     """A node and its cards. `fragmented`: free GPUs that are of no use to the typical replica."""
 
@@ -53,6 +97,8 @@ class GpuNode(Shape):
     """In which parts of the network it is by its labels, the widest first (zone, spine, leaf, NVLink domain); empty
     where one is not known."""
     cards: list[GpuCard]
+    devices: list[DeviceSeen] | None
+    """The GPUs as their driver knows them; null where no agent tells."""
 
 
 class GpuInventory(Shape):

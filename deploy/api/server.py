@@ -17,6 +17,7 @@ from deploy.api.coldstarts import ColdStarts
 from deploy.api.declaring import Declarations
 from deploy.api.following import Streams
 from deploy.api.fronting import Declarer, Objects, ObjectsFirst
+from deploy.api.gpu_ports import NodeGpus, NoGpus
 from deploy.api.gpus import Gpus
 from deploy.api.guard import STREAMS, middlewares
 from deploy.api.lag import LoopLag
@@ -63,6 +64,7 @@ class AdminParts:
     readiness: Readiness
     readings: Sequence[Readings] = ()
     weights: NodeWeights = field(default_factory=NoWeights)
+    gpus: NodeGpus = field(default_factory=NoGpus)
     training_logs: TrainingLogs = field(default_factory=NoTrainingLogs)
     objects: Objects | None = None
     """Where declarations are objects of a cluster."""
@@ -163,7 +165,7 @@ class AdminServer:
         groups = (
             Models(self.board, self._declarer(), parts.traffic, parts.clock),
             Replicas(self.board),
-            Gpus(self._boards, self._caches, parts.clock),
+            Gpus(self._boards, self._caches, parts.clock, parts.gpus),
             Decisions(parts.log, self.board, parts.explainer, parts.clock),
             Events(parts.log, parts.clock, self._streams),
             Weights(self._caches, parts.weights, self.board),

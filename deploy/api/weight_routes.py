@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from typing import Final
 
-from deploy.api import shapes, weightshapes
+from deploy.api import gpushapes, shapes, weightshapes
 from deploy.api.route import BAD, JSON, STRING, UNAVAILABLE, UNKNOWN, Answer, Body, Parameter, Route
 
 _NAME = Parameter("name", "Name of a model.", STRING, required=True)
 _ELSEWHERE = Answer(421, "This process does not look after a node's weights.", shapes.Problem)
+_NO_GPUS = Answer(421, "This process does not look after a node's GPUs.", shapes.Problem)
 _HELD = Answer(409, "They are in use, or pinned.", shapes.Problem)
 _NO = Answer(502, "They cannot be had, and why.", shapes.Problem)
 _WRONG = Answer(422, "The body is wrong, field by field.", shapes.Problem)
 
 WEIGHT_ROUTES: Final = (
+    Route(
+        "GET", "/v1alpha1/node/gpus", "seen_gpus",
+        "What the GPUs of the agent's node say; with after=VERSION once that has changed, or after some seconds.",
+        (Answer(200, "Its GPUs.", gpushapes.NodeGpusSeen), BAD, _NO_GPUS),
+        parameters=(Parameter("after", "The version that is known already.", {"type": "integer", "minimum": 0}),),
+    ),
+    Route(
+        "POST", "/v1alpha1/node/gpus/look", "look_at_gpus", "Look at the GPUs of the agent's node now.",
+        (Answer(200, "Its GPUs.", gpushapes.NodeGpusSeen), _NO_GPUS),
+    ),
     Route(
         "GET", "/v1alpha1/caches", "list_caches", "Weights on each node, fetches, and how far models are from a token.",
         (Answer(200, "The caches, by node.", weightshapes.CacheList),),

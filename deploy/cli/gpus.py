@@ -42,6 +42,9 @@ def gpus(connection: Connection, output: str) -> None:
 
     Fragmentation is the share of all GPUs that is free and that the typical replica here could not use: too small a
     part of a card, too few cards on one node, or cards without cores.
+
+    Where the agent of a node sees its GPUs, they are shown once more as their driver and the kubelet know them: which
+    pods have them, memory in use, which are sick, and which are in use by somebody whom no pod accounts for.
     """
     if click.get_current_context().invoked_subcommand is not None:
         return
@@ -53,6 +56,9 @@ def gpus(connection: Connection, output: str) -> None:
         click.echo("\n".join(picture(inventory)))
     else:
         show_table(_COLUMNS, [_row(node, card) for node in inventory["nodes"] for card in node["cards"]])
+        seen = [_seen(node, one) for node in inventory["nodes"] for one in node.get("devices") or ()]
+        if seen:
+            show_table(_SEEN, seen)
     lost = 100 * inventory["fragmentation"]
     say(f"{inventory['free']:g} of {inventory['total']} GPUs are free; {lost:.1f} % of all are free and of no use")
 
@@ -70,6 +76,31 @@ def _row(node: Mapping[str, Any], card: Mapping[str, Any]) -> list[str]:
         f"{card['units']:g}", f"{card['free']:g}",
         ", ".join([*(_holder(holder) for holder in card["holders"]), *_cordoned(card)]),
     ]  # fmt: skip
+
+
+_SEEN: Final = ("NODE", "DEVICE", "PRODUCT", "MEMORY", "USED", "PODS", "STATE")
+
+
+def _seen(node: Mapping[str, Any], device: Mapping[str, Any]) -> list[str]:
+    """A GPU as its driver and its node's kubelet tell of it."""
+    from events.units import format_quantity  # noqa: PLC0415 - beside its only use
+
+    memory, used, pods = device["memoryBytes"], device["usedBytes"], device["pods"]
+    return [
+        node["node"], device["id"], device["product"] or UNKNOWN,
+        UNKNOWN if memory is None else format_quantity(memory), UNKNOWN if used is None else format_quantity(used),
+        UNKNOWN if pods is None else ", ".join(pods), _state(device),
+    ]  # fmt: skip
+
+
+def _state(device: Mapping[str, Any]) -> str:
+    if device["sick"]:
+        return f"sick: {device['sick']}"
+    if device["strayed"]:
+        return "in use by somebody whom no pod accounts for"
+    if device["split"]:
+        return "split"
+    return {True: "empty", False: "in use", None: UNKNOWN}[device["empty"]]
 
 
 def _domain(number: int | None) -> str:

@@ -17,7 +17,7 @@ _FIRST: Final = ("events", "node_name", "data_dir")
 _GATEWAY: Final = ("gateway_", "max_body", "hold_", "access_log", "peer_", "inference_")
 _AUTOSCALER: Final = ("kafka_clusters", "prometheus", "prometheus_servers")
 _CLUSTER: Final = ("gpus", "gpu_limiter", "cpu", "memory", "sleep_memory", "adopt_within", "cluster", "kube")
-_AGENT: Final = ("cache_",)
+_AGENT: Final = ("cache_", "pod_resources")
 _DRAINING: Final = ("drain_bound",)
 
 

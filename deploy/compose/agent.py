@@ -13,6 +13,8 @@ from deploy.api.ports import Reading
 from deploy.compose.cache_peers import cache_peer_settings
 from deploy.compose.part import readings
 from deploy.compose.weights import LocalWeights
+from deploy.kubernetes.node_gpus import NodeGpus
+from deploy.local import nvml
 from deploy.local.agent import AgentSettings
 from deploy.local.gpu_readings import GpuReadings, GpuSeen
 from deploy.local.holders import Holders
@@ -35,7 +37,9 @@ class AgentPart:
     def __init__(self, root: Path, settings: Settings, log: EventLog, clock: Clock) -> None:
         self.weights = NodeAgent(root, node_settings(settings), log, clock)
         self._holders = Holders(self.weights.agent.layout, clock)
-        self._gpus = GpuReadings(clock)
+        self._gpus = GpuReadings(clock, nvml.driver())
+        self.gpus = NodeGpus(settings.node_name, self._gpus, settings.pod_resources, clock)
+        """Likewise."""
         self._beside: list[asyncio.Task[None]] = []
         self.asked = LocalWeights(self.weights, self._holders)
         """For the admin port."""

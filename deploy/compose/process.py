@@ -13,6 +13,7 @@ from pathlib import Path
 
 from deploy.api.declaring import Declarations
 from deploy.api.fronting import Objects
+from deploy.api.gpu_ports import NodeGpus, NoGpus
 from deploy.api.logs import NoTrainingLogs
 from deploy.api.ports import ReplicaLogs, Traffic, TrainingLogs
 from deploy.api.server import AdminParts, AdminServer
@@ -47,6 +48,7 @@ class Made:
     urls: Mapping[str, Callable[[], str]] = field(default_factory=dict)
     folder_taken: asyncio.Event | None = None
     weights: NodeWeights = field(default_factory=NoWeights)
+    gpus: NodeGpus = field(default_factory=NoGpus)
     declarer: Callable[[Declarations], None] | None = None
     training_logs: TrainingLogs = field(default_factory=NoTrainingLogs)
     objects: Objects | None = None
@@ -63,7 +65,7 @@ class Process:
                 traffic=AllTraffic(lambda: self._admin.board, clock, made.traffic, made.gateway),
                 explainer=BoardExplainer(lambda: self._admin.board), readiness=PartsReadiness(log, made.parts),
                 readings=(PartsReadings(log, made.parts),), weights=made.weights,
-                objects=made.objects,
+                gpus=made.gpus, objects=made.objects,
             ),
             made.admin,
         )  # fmt: skip

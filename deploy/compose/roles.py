@@ -96,7 +96,7 @@ def make(role: Role, settings: Settings, log: OpenLog, clock: Clock, folder: Dat
                 made = Made((InBackground(_autoscaler(settings, log, clock, owner)),), admin, endpoints)
             else:
                 agent = AgentPart(settings.data_dir / WEIGHTS, settings, log, clock)
-                made = Made((agent,), admin, endpoints, weights=agent.asked)
+                made = Made((agent,), admin, endpoints, weights=agent.asked, gpus=agent.gpus)
             return made
         case Role.CLUSTER if settings.cluster is ClusterKind.KUBERNETES:
             settings.data_dir.mkdir(parents=True, exist_ok=True)  # of the endpoints file

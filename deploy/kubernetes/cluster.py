@@ -15,12 +15,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from deploy.api.declaring import Declarations
+from deploy.kubernetes.agents import Agents
 from deploy.kubernetes.annotated import AnnotatedObjects
 from deploy.kubernetes.api import KubeApi, connect
 from deploy.kubernetes.declaring import ModelObjects
 from deploy.kubernetes.device_states import DeviceStates
 from deploy.kubernetes.enrolling import Enrolments
 from deploy.kubernetes.gpu_pools import PoolObjects
+from deploy.kubernetes.gpu_states import GpuStates
 from deploy.kubernetes.lease import Lease
 from deploy.kubernetes.leftovers import Leftovers
 from deploy.kubernetes.node_cache import NodeCache
@@ -54,6 +56,7 @@ from events.fence import is_older
 from events.following import Follower
 from events.log import Batch, EventLog, Query, Start
 from events.names import ModelName, Topic
+from events.types.gpus import GpusObserved
 from events.types.limits import LimitsObserved
 from events.types.models import ModelDeclared
 from events.types.phases import ReplicaDrained, ReplicaSuspected
@@ -131,7 +134,9 @@ class KubernetesCluster:
         self.logs: PodLogs | None = None
         self.training_logs: PodLogs | None = None
         self._prober: HttpProber
+        self._agents: Agents
         self._cache: NodeCache
+        self._gpus: GpuStates
         self._broken: asyncio.Future[None]
 
     async def stand_by(self) -> None:
@@ -172,7 +177,7 @@ class KubernetesCluster:
         await self._quotas.publish()
         for run in (self._publisher.run(), self._nodes.run(), self._ring(), self._teller.run(),
                     self._looking.read_all_metrics(), self._stand_ins.run(), self._stand_ins.ring(),
-                    self._stand_ins.news.run(), self._quotas.run()):  # fmt: skip
+                    self._stand_ins.news.run(), self._quotas.run(), self._gpus.run()):  # fmt: skip
             self._spawn(run)
         self._training.begin()
         self._follow((Topic.PHASES, Topic.REPLICAS), Start(at="end"), self._take_news)
@@ -191,6 +196,8 @@ class KubernetesCluster:
             self._nodes.said(data)
         elif isinstance(data, LimitsObserved):
             self._quotas.said(data)
+        elif isinstance(data, GpusObserved):
+            self._gpus.said(data)
 
     def _state(self, name: ModelName) -> tuple[ReplicasObserved, AnyEnvelope | None]:
         state, cause = self._reconciler.state(name)
@@ -200,10 +207,15 @@ class KubernetesCluster:
         settings, clock = self._settings, self._clock
         self._prober = HttpProber(clock)
         self._pods = PodStore(api, self._pod_changed)
-        self._cache = NodeCache(self._pods, clock, settings.namespace, settings.agent_token)
+        self._agents = Agents(self._pods, settings.namespace, settings.agent_token)
+        self._cache = NodeCache(self._agents, clock)
         self._nodes = NodeStates(api, self._event_log, self._writer, clock, self._node_turned)
         self._devices = DeviceStates(api, clock, settings.namespace, self._nodes.mark)
         self._nodes.devices = self._devices.of
+        self._gpus = GpuStates(self._agents, self._event_log, self._writer, clock, self._gpus_changed)
+        self._gpus.named = self._devices.named
+        self._nodes.gpus = self._gpus.of
+        self._pods.unwell = lambda pod: bool(self._gpus.sick(pod))
         self._quotas = QuotaStates(api, self._event_log, self._writer, clock, settings.namespace)
         tools = Tools(
             clock=clock, api=api, lease=self._lease, settings=settings, pods=self._pods, prober=self._prober,
@@ -218,7 +230,7 @@ class KubernetesCluster:
         self._reconciler = Reconciler(tools, self._view, hands)
         self._stand_ins = StandInPods(tools, self._view, self._shapes, self._stood_in)
         self._leftovers = Leftovers(tools, self._reconciler, self._view, self._spawn)
-        self._training.wire(tools, self._spawn)
+        self._training.wire(tools, self._spawn, self._gpus.until_empty)
         self._quotas.holders(self._pods, self._is_ours, self._devices.claimed)
         self._nodes.holders(self._pods, self._view, self._is_ours, self._training.held)
         numbers = LocalSettings()
@@ -253,7 +265,7 @@ class KubernetesCluster:
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._wired:
             await self._prober.close()
-            await self._cache.close()
+            await self._agents.close()
         if self._api is not None:
             await self._lease.release()
             await self._api.close()
@@ -377,6 +389,10 @@ class KubernetesCluster:
         self._training.heard(pod)
         if there and self._caught_up.is_set():
             self._leftovers.heard(pod)
+
+    def _gpus_changed(self, node: str) -> None:
+        self._nodes.mark(node)
+        self._pods.look_again(node)
 
     def _node_turned(self, node: str, ready: bool) -> None:
         """A node is ready again, or not any more: then its replicas must answer by themselves."""

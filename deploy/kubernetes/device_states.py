@@ -80,6 +80,11 @@ class DeviceStates:
         taken = {place for places in self._taken.values() for place in places}
         return cards_of(found, taken)
 
+    def named(self, pool: str, device: str) -> str | None:
+        """The UUID of a device; None: it is not known, or no whole card."""
+        found = newest(one for devices in self._devices.values() for one in devices if one.pool == pool)
+        return next((one.uuid for one in found if one.name == device), None)
+
     def claimed(self) -> int:
         """How many cards our own claims ask for."""
         return sum(requested_by(claim) for claim in self._claims.objects.values() if self._is_ours(claim))

@@ -76,7 +76,7 @@ def judge(pod: PodView, *, ready: bool, limits: Limits, now: Instant) -> Judgeme
     if pod.deleting:
         return Judgement(_going(pod))
     if pod.sick:
-        return Judgement(Trouble(PodReason.UNHEALTHY, "its kubelet says that its GPU is unhealthy"))
+        return Judgement(Trouble(PodReason.UNHEALTHY, "its GPU is unhealthy, as its kubelet or agent says"))
     if pod.waiting is not None and not pod.running:
         return _waits(pod, limits, now)
     return FINE if pod.node else _has_no_node(pod, limits, now)

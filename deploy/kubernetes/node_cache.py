@@ -1,8 +1,4 @@
-"""The agents of nodes, asked over HTTP: weights for a pod on their node, held for as long as the pod is there.
-
-An agent is a pod of ours on its node (a DaemonSet): the pods that are followed anyway say where it is. It is asked with
-the admin port's token, which all parts of one installation share.
-"""
+"""The agents of nodes, asked over HTTP: weights for a pod on their node, held for as long as the pod is there."""
 
 from __future__ import annotations
 
@@ -16,8 +12,7 @@ import aiohttp
 
 from coldstart.cache.wanting import Wanted
 from coldstart.core.cache.transfer import Transferred
-from deploy.kubernetes.pods import PodStore
-from deploy.kubernetes.views import PodView
+from deploy.kubernetes.agents import Agents
 from deploy.local.declared import Reason
 from deploy.local.keeping import Listen
 from events.clock import Clock
@@ -25,11 +20,6 @@ from events.units import Bytes, Instant, Seconds
 
 logger = logging.getLogger(__name__)
 
-COMPONENT: Final = "app.kubernetes.io/component"
-AGENT: Final = "agent"
-PROGRAM: Final = "app.kubernetes.io/name"
-ANSWER_WITHIN: Final = Seconds(30.0)
-"""For one answer, which takes a second while a fetch goes on."""
 SILENT_FOR: Final = Seconds(150.0)
 """How long an agent may be missing, or not answer, before the start has failed: a new node pulls the agent's image
 first. The same as a fetch on one machine may stand still."""
@@ -67,19 +57,11 @@ class Brought:
 
 
 class NodeCache:
-    """All agents of one namespace. Used on one event loop; close it."""
+    """Those of one namespace. Used on one event loop."""
 
-    def __init__(self, pods: PodStore, clock: Clock, namespace: str, token: str | None) -> None:
-        self._pods = pods
+    def __init__(self, agents: Agents, clock: Clock) -> None:
+        self._agents = agents
         self._clock = clock
-        self._namespace = namespace
-        self._token = token
-        self._open: aiohttp.ClientSession | None = None
-
-    async def close(self) -> None:
-        """Close its connections."""
-        if self._open is not None:
-            await self._open.close()
 
     async def have(self, node: str, holder: str, wanted: Wanted, listen: Listen) -> Brought:
         """Weights on a node, fetched if need be, held for `holder`. `listen` hears how the fetch gets on.
@@ -120,18 +102,14 @@ class NodeCache:
 
     async def _ask(self, node: str, operation: str, body: Mapping[str, Any]) -> Mapping[str, Any] | str:
         """An agent's answer; a text: why there was none. Raises NotBrought for one that says no."""
-        agent = self._agent(node)
+        agent = self._agents.on(node)
         if agent is None:
             return (
                 f"no agent of weights runs on node {node}; install them (the chart's agent.enabled, or "
                 "relume install --agent), or mount the weights with pod.mounts"
             )
-        host = f"[{agent.ip}]" if ":" in agent.ip else agent.ip
-        url = f"http://{host}:{agent.ports[0]}/v1alpha1/cache/{operation}"
         try:
-            async with self._session().post(url, json=dict(body)) as answer:
-                told: Mapping[str, Any] = await answer.json(content_type=None)
-                status = answer.status
+            status, told = await self._agents.post(agent, f"cache/{operation}", body)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             return f"the agent of node {node}, {agent.ip}, does not answer: {str(error) or type(error).__name__}"
         if status < 300:
@@ -140,20 +118,6 @@ class NodeCache:
         remedy = f"; {told['remedy']}" if told.get("remedy") else ""
         said = f"the agent of node {node}: {told.get('detail', status)}{remedy}"
         raise NotBrought(_REASONS.get(name, Reason.WEIGHTS_UNAVAILABLE), said)
-
-    def _agent(self, node: str) -> PodView | None:
-        return next(
-            (pod for pod in self._pods
-             if pod.node == node and pod.namespace == self._namespace and pod.labels.get(COMPONENT) == AGENT
-             and pod.labels.get(PROGRAM) == "relume" and pod.running and pod.ip and pod.ports and not pod.deleting),
-            None,
-        )  # fmt: skip
-
-    def _session(self) -> aiohttp.ClientSession:
-        if self._open is None:
-            headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
-            self._open = aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=ANSWER_WITHIN))
-        return self._open
 
 
 class Bringing:

@@ -9,6 +9,7 @@ from typing import Final
 
 from deploy.kubernetes.api import KubeApi
 from deploy.kubernetes.nodes import observed
+from deploy.kubernetes.occupied import without_strays
 from deploy.kubernetes.pods import PodStore
 from deploy.kubernetes.reflecting import Reflector
 from deploy.kubernetes.resources import NODES, Json
@@ -17,6 +18,7 @@ from deploy.kubernetes.views import ANNOTATION_GRANT, NodeView, PodView, node_of
 from deploy.local.view import View
 from events.clock import Clock
 from events.log import EventLog, LogUnavailable
+from events.types.gpus import GpusObserved
 from events.types.replicas import Card, CardsObserved
 from events.units import Instant, Seconds
 from events.writer import EventWriter
@@ -50,6 +52,8 @@ class NodeStates:
         self._training: Held = dict
         self.devices: Callable[[str], tuple[Card, ...] | None] = lambda _: ()
         """The cards of a node that a driver publishes (`DeviceStates.of`)."""
+        self.gpus: Callable[[str], GpusObserved | None] = lambda _: None
+        """What the GPUs of a node say (`GpuStates.of`)."""
 
     def holders(self, pods: PodStore, view: View, is_ours: Callable[[PodView], bool], training: Held) -> None:
         """Who takes what of the nodes: pods of others, and what is granted to models, and to training."""
@@ -93,7 +97,9 @@ class NodeStates:
         states = {}
         for name in dirty:
             node = self._nodes.get(name) or NodeView(name=name, ready=False, usable=False)
-            state = observed(node, foreign.get(name, ()), held.get(name, ()), self.devices(name))
+            mine = held.get(name, set())
+            state = observed(node, foreign.get(name, ()), mine, self.devices(name))
+            state = without_strays(state, self.gpus(name), mine)
             if self._told.get(name) != state and (name in self._nodes or name in self._told):
                 states[name] = state
         if not states:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from deploy.kubernetes.api import KubeApi
 from deploy.kubernetes.reflecting import Reflector, key_of
@@ -22,6 +23,8 @@ class PodStore:
         self._heard = heard
         self._views: dict[str, PodView] = {}
         self._bells: dict[str, set[asyncio.Event]] = {}
+        self.unwell: Callable[[PodView], bool] = lambda _: False
+        """Whether a GPU of a pod is sick by other words than its kubelet's."""
 
     def __iter__(self) -> Iterator[PodView]:
         return iter(self._views.values())
@@ -53,11 +56,22 @@ class PodStore:
         if not waiting:
             self._bells.pop(key, None)
 
+    def look_again(self, node: str) -> None:
+        """Something else is known of the GPUs of a node: its pods may be sick, or well again."""
+        for key, view in list(self._views.items()):
+            item = self.reflector.objects.get(key) if view.node == node else None
+            if item is not None and self._seen(item) != view:
+                self._changed(key, item)
+
+    def _seen(self, item: Json) -> PodView:
+        view = pod_of(item)
+        return replace(view, sick=True) if not view.sick and self.unwell(view) else view
+
     def _changed(self, key: str, item: Json | None) -> None:
         if item is None:
             view = self._views.pop(key, None)
         else:
-            view = self._views[key] = pod_of(item)
+            view = self._views[key] = self._seen(item)
         for event in self._bells.get(key, ()):
             event.set()
         if view is not None:

@@ -67,7 +67,7 @@ class PodView:
     unscheduled: Told | None = None
     disrupted: Told | None = None
     sick: bool = False
-    """Its kubelet says that a device of it is unhealthy."""
+    """Its kubelet, or the agent of its node, says that a device of it is unhealthy."""
     told: Told | None = None
     """The pod's own reason, such as Evicted or NodeLost."""
 

@@ -36,6 +36,9 @@ class KubernetesFields(BaseSettings):
         "deployments.apps,statefulsets.apps"
     )
     """Kinds of objects that the annotation relume.dev/model enrols: RESOURCE.GROUP, with commas. Empty: none."""
+    pod_resources: Path | None = None
+    """The folder of the kubelet's socket that tells agents which pod has which GPU, such as
+    /var/lib/kubelet/pod-resources. Default: nobody is asked."""
     kube_weights_claim: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$")] = ""
     """The volume claim that is each node's own weight cache, where agents run. Default: none; remote weights are
     refused."""

@@ -8,6 +8,7 @@ from events.types import (
     caches,
     decisions,
     gateways,
+    gpus,
     grants,
     inference,
     letters,
@@ -22,8 +23,8 @@ from events.types import (
 )
 
 _MODULES = (
-    accounts, caches, decisions, gateways, grants, inference, letters, metrics, models, phases, pools, reclaims,
-    replicas, requests, training,
+    accounts, caches, decisions, gateways, gpus, grants, inference, letters, metrics, models, phases, pools,
+    reclaims, replicas, requests, training,
 )  # fmt: skip
 
 BY_NAME: dict[tuple[str, int], Kind] = {(kind.name, kind.version): kind for kind in KINDS.values()}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.demo.model import cached_path
-from tests.support import helm, kafka_broker, kube_binary, oci_registry, prometheus, s3_store
+from tests.support import helm, kafka_broker, kube_binary, kubelet_socket, nvml, oci_registry, prometheus, s3_store
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,6 +53,16 @@ NEEDS: dict[str, Need] = {
         there=lambda: kube_binary.there() and importlib.util.find_spec("kubernetes") is not None,
         purpose="tests on a real Kubernetes control plane",
         remedy="install Go 1.26 and relume[kubernetes], and run: make kubernetes (once; it takes 5 to 15 minutes)",
+    ),
+    "podresources": Need(
+        there=lambda: kubelet_socket.there() and importlib.util.find_spec("grpclib") is not None,
+        purpose="tests of the kubelet's podresources service",
+        remedy="install Go 1.26, which builds it once, and relume[agent]",
+    ),
+    "nvml": Need(
+        there=lambda: nvml.there() and importlib.util.find_spec("pynvml") is not None,
+        purpose="tests of the driver's library of GPUs",
+        remedy="install a C compiler (cc), and relume[agent]",
     ),
     "helm": Need(
         there=helm.there,

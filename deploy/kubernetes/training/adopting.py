@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from deploy.kubernetes.training.shaping import run_of
+from deploy.kubernetes.occupied import Left
+from deploy.kubernetes.training.shaping import pod_name, run_of
 from deploy.kubernetes.views import LABEL_MANAGED, MANAGED_BY, PodView
 from deploy.local.training.lives import AnyRun
 from deploy.local.training.starting import Shape
@@ -24,6 +25,17 @@ def adopted(
     """The run as it was told last, made anew; not begun."""
     members = tuple(_grant(one) for one in observed.members)
     return make(Shape(policy, observed.uid, observed.revision, observed.run, members), story_of(observed), changed)
+
+
+def left_of(observed: TrainingObserved, namespace: str) -> list[Left]:
+    """The pods of a run that had ended before, as far as they had GPUs."""
+    members = tuple(_grant(one) for one in observed.members)
+    shape = Shape(TrainingPolicy(job=observed.job, command=("unknown",)), observed.uid, observed.revision, observed.run,
+                  members)  # fmt: skip
+    return [
+        Left(one.placement.node, f"{namespace}/{pod_name(shape, rank)}", one.placement.gpus)
+        for rank, one in enumerate(members) if one.placement.gpus
+    ]  # fmt: skip
 
 
 def is_member(pod: PodView, namespace: str) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from deploy.kubernetes.api import ApiError, ApiUnavailable
+from deploy.kubernetes.occupied import Left
 from deploy.kubernetes.pod_watch import TAIL_LINES, TOLD_LINE
 from deploy.kubernetes.resources import PODS
 from deploy.kubernetes.training.enrolling import EnrolledJob, port_of
@@ -55,6 +56,8 @@ class EnrolledRun(CommonRun[PodNotifier]):
         self._trouble = ""
         self._first: PodView | None = None
         self._codes: set[int] = set()
+        self._were: dict[str, str] = {}
+        """Its pods, and the nodes that they were on."""
         lines = PodLines(tools.link, self._address, self._last_words)
         self.ear = Ear(Hearing(tools.clock, tools.counts, tools.news, lines, believed), shape, story, self._tell)
         self._notices = PodNotifier(tools, self._address, self._living, goes_on=True)
@@ -77,6 +80,8 @@ class EnrolledRun(CommonRun[PodNotifier]):
     def heard(self, pod: PodView) -> None:
         """A pod changed."""
         if self._job.owns(pod):
+            if pod.node:
+                self._were[f"{pod.namespace}/{pod.name}"] = pod.node
             if pod.ended is not None:
                 self._codes.add(pod.ended.exit_code)
             if self._first is not None and pod.uid == self._first.uid:
@@ -163,7 +168,9 @@ class EnrolledRun(CommonRun[PodNotifier]):
         return None
 
     async def prove_empty(self) -> None:
-        """See `AnyRun.prove_empty`: its pods are over, or gone."""
+        """See `AnyRun.prove_empty`: its pods are over, or gone, and their GPUs empty where anybody sees them."""
+        if any(one.placement.gpus for one in self.shape.members):
+            await self._tools.emptied([Left(node, pod, ()) for pod, node in self._were.items()])
         self.empty_at = self._tools.clock.now()
         self._tell()
 

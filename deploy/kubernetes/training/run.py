@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from deploy.kubernetes.api import ApiError, ApiUnavailable
+from deploy.kubernetes.occupied import Left
 from deploy.kubernetes.pod_watch import TAIL_LINES, TOLD_LINE
 from deploy.kubernetes.resources import PODS
 from deploy.kubernetes.shaping import Manifest
@@ -163,8 +164,13 @@ class PodRun(CommonRun[PodNotifier]):
         await self._notices.deliver(self._tools.clock.now())
 
     async def prove_empty(self) -> None:
-        """See `AnyRun.prove_empty`: a pod whose kubelet says that its containers have ended holds no GPU, nor does one
-        that is gone from the API server; that is how a member ends."""
+        """See `AnyRun.prove_empty`: a pod whose kubelet says that its containers have ended has let its GPU go, and so
+        has one that is gone from the API server; that is how a member ends. Where its node's agent sees GPUs, it must
+        see them empty too: the driver takes memory back later, and a process may have outlived its container."""
+        await self._tools.emptied([
+            Left(one.grant.placement.node, f"{self._tools.namespace}/{one.name}", one.grant.placement.gpus)
+            for one in self.gang.members if one.uid and one.grant.placement.gpus
+        ])  # fmt: skip
         self.empty_at = self._tools.clock.now()
         self._tell()
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from deploy.kubernetes.api import ApiError, ApiUnavailable, KubeApi, pause
 from deploy.kubernetes.judging import Limits
 from deploy.kubernetes.lease import Lease
+from deploy.kubernetes.occupied import Left
 from deploy.kubernetes.pods import PodStore
 from deploy.kubernetes.resources import PODS
 from deploy.kubernetes.training.link import TrainerLink
@@ -25,7 +26,8 @@ EVICTION: Final = "policy/v1"
 @dataclass(frozen=True, slots=True)
 class PodTools:
     """See above. `record` returns once a job's state of now stands in the log; `news` may be lost. `look` says how the
-    members of a revision look: ValueError says why they cannot."""
+    members of a revision look: ValueError says why they cannot. `emptied` returns once nobody is left on the GPUs of
+    pods that have ended, as far as anybody can tell."""
 
     clock: Clock
     api: KubeApi
@@ -39,6 +41,7 @@ class PodTools:
     record: Callable[[str], Awaitable[None]]
     news: Callable[[object], None]
     counts: Counts
+    emptied: Callable[[Sequence[Left]], Awaitable[None]]
 
     async def evict(self, name: str, uid: str, grace: int, *, dry: bool = False) -> None:
         """Ask for a pod's end, as far as its budgets allow; `dry`: only whether they do. Raises ApiError,

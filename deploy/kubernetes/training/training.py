@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from deploy.api.training_facts import JobFacts
 from deploy.kubernetes.api import ApiError, ApiUnavailable
+from deploy.kubernetes.occupied import Left
 from deploy.kubernetes.reflecting import Reflector
 from deploy.kubernetes.resources import TRAINING_JOBS
 from deploy.kubernetes.settings import KubernetesSettings
 from deploy.kubernetes.tools import Tools
-from deploy.kubernetes.training.adopting import adopted, is_member
+from deploy.kubernetes.training.adopting import adopted, is_member, left_of
 from deploy.kubernetes.training.enrolled_run import EnrolledRun
 from deploy.kubernetes.training.enrolling import Enrolled, EnrolledJob
 from deploy.kubernetes.training.link import TrainerLink
@@ -51,6 +52,7 @@ LAST_WORDS: Final = Seconds(3.0)
 UNGRANTED_FOR: Final = Seconds(5.0)
 """How long an enrolled Job may run without a grant. Chosen: grants come within a second where there is room."""
 AnyPodRun = PodRun | EnrolledRun
+Emptied = Callable[[Sequence[Left]], Awaitable[None]]
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 
@@ -95,13 +97,14 @@ class KubernetesTraining:
         self._wired = False
         self._spawn: Spawn
 
-    def wire(self, tools: Tools, spawn: Spawn) -> None:
-        """Make what is needed. Nothing runs yet."""
+    def wire(self, tools: Tools, spawn: Spawn, emptied: Emptied) -> None:
+        """Make what is needed. Nothing runs yet. `emptied`: see `PodTools`."""
         self._spawn = spawn
         self._tools = PodTools(
             clock=self._clock, api=tools.api, lease=tools.lease, namespace=self._settings.namespace,
             limits=self._settings.limits, pods=tools.pods, link=TrainerLink(), node_ready=tools.node_ready,
             look=self._looks.of, record=self._publisher.record, news=self._publisher.news, counts=Counts(),
+            emptied=emptied,
         )  # fmt: skip
         hands = Hands(self._clock, self._make, self._prove)
         self._jobs = Jobs(hands, self._view, self._alarms, self._publisher, spawn)
@@ -211,7 +214,8 @@ class KubernetesTraining:
         return PodRun(self._tools, shape, story, changed)
 
     async def _prove(self, observed: TrainingObserved) -> None:
-        """Its run had ended: its pods were over, or gone, which is all that is asked for."""
+        """Its run had ended: its pods were over, or gone. Their GPUs must be seen empty, where anybody sees them."""
+        await self._tools.emptied(left_of(observed, self._settings.namespace))
 
     def _state(self, job: str) -> tuple[TrainingObserved, AnyEnvelope | None] | None:
         return self._jobs.state(job)

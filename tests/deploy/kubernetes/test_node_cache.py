@@ -13,6 +13,7 @@ from aiohttp import web
 from coldstart.cache.wanting import Wanted
 from coldstart.core.cache.transfer import Transferred
 from deploy.kubernetes import node_cache
+from deploy.kubernetes.agents import Agents
 from deploy.kubernetes.node_cache import Bringing, NodeCache, NotBrought
 from deploy.kubernetes.pods import PodStore
 from deploy.kubernetes.views import PodView
@@ -56,11 +57,11 @@ async def running(agent: Agent, **changes: Any) -> AsyncIterator[NodeCache]:
         "name": "agent", "namespace": "models", "uid": "1", "node": "n1", "ip": "127.0.0.1", "running": True,
         "labels": LABELS, "ports": (agent.port,),
     } | changes  # fmt: skip
-    cache = NodeCache(cast("PodStore", [PodView(**view)]), SystemClock(), "models", "secret")
+    agents = Agents(cast("PodStore", [PodView(**view)]), "models", "secret")
     try:
-        yield cache
+        yield NodeCache(agents, SystemClock())
     finally:
-        await cache.close()
+        await agents.close()
         await runner.cleanup()
 
 
