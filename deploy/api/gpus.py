@@ -126,7 +126,7 @@ def _devices(told: GpusObserved | None) -> list[DeviceSeen] | None:
         DeviceSeen(
             id=one.id, product=one.product, memory_bytes=one.memory_bytes, used_bytes=one.used_bytes, empty=one.empty,
             processes=one.processes, pods=None if one.pods is None else list(one.pods), sick=one.sick,
-            parent=one.parent, split=one.split, strayed=one.strayed,
+            parent=one.parent, split=one.split, unaccounted=one.unaccounted,
         )
         for one in told.gpus
     ]  # fmt: skip

@@ -60,7 +60,7 @@ class DeviceSeen(Shape):
     """The card of an instance; else empty."""
     split: bool
     """Whether it is a card whose instances are used instead."""
-    strayed: bool = False
+    unaccounted: bool = False
     """Whether somebody is on it whom no pod accounts for. Nothing new is placed on one card less until it is empty."""
 
 

@@ -96,7 +96,7 @@ def _seen(node: Mapping[str, Any], device: Mapping[str, Any]) -> list[str]:
 def _state(device: Mapping[str, Any]) -> str:
     if device["sick"]:
         return f"sick: {device['sick']}"
-    if device["strayed"]:
+    if device["unaccounted"]:
         return "in use by somebody whom no pod accounts for"
     if device["split"]:
         return "split"

@@ -9,7 +9,7 @@ from typing import Final
 
 from deploy.kubernetes.api import KubeApi
 from deploy.kubernetes.nodes import observed
-from deploy.kubernetes.occupied import without_strays
+from deploy.kubernetes.occupied import without_unaccounted
 from deploy.kubernetes.pods import PodStore
 from deploy.kubernetes.reflecting import Reflector
 from deploy.kubernetes.resources import NODES, Json
@@ -99,7 +99,7 @@ class NodeStates:
             node = self._nodes.get(name) or NodeView(name=name, ready=False, usable=False)
             mine = held.get(name, set())
             state = observed(node, foreign.get(name, ()), mine, self.devices(name))
-            state = without_strays(state, self.gpus(name), mine)
+            state = without_unaccounted(state, self.gpus(name), mine)
             if self._told.get(name) != state and (name in self._nodes or name in self._told):
                 states[name] = state
         if not states:

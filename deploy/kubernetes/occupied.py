@@ -25,7 +25,7 @@ class Left:
     cards: tuple[str, ...]
 
 
-def without_strays(state: CardsObserved, seen: GpusObserved | None, held: Collection[str]) -> CardsObserved:
+def without_unaccounted(state: CardsObserved, seen: GpusObserved | None, held: Collection[str]) -> CardsObserved:
     """What a node has for replicas, less the GPUs that must not be given now: those in use by strangers, and of cards
     that are claimed by their UUID the sick ones. What is held stays.
 
@@ -34,10 +34,10 @@ def without_strays(state: CardsObserved, seen: GpusObserved | None, held: Collec
     """
     if seen is None:
         return state
-    strays = [one for one in seen.gpus if one.strayed]
-    barred = {one.id for one in strays} | {one.id for one in seen.gpus if one.sick}
+    unaccounted = [one for one in seen.gpus if one.unaccounted]
+    barred = {one.id for one in unaccounted} | {one.id for one in seen.gpus if one.sick}
     cards = [card for card in state.cards if card.id in held or card.id not in barred]
-    for one in strays:
+    for one in unaccounted:
         spare = next((card for card in reversed(cards) if _is_counted(card, one) and card.id not in held), None)
         if spare is not None:
             cards.remove(spare)
@@ -63,7 +63,7 @@ def what_is_left(left: Left, state: GpusObserved | None, had: Collection[str] | 
     if not known:
         return f"the agent of node {left.node} does not answer"
     if not wanted:
-        return next((_in_use(one) for one in state.gpus if one.strayed or _may_stray(one)), "")
+        return next((_in_use(one) for one in state.gpus if one.unaccounted or _may_be_in_use(one)), "")
     for card in sorted(wanted):
         gpu = known.get(card)
         if gpu is None:
@@ -80,7 +80,7 @@ def _never_tells(gpu: NodeGpu) -> bool:
     return gpu.empty is None and gpu.memory_bytes is None and not gpu.sick
 
 
-def _may_stray(gpu: NodeGpu) -> bool:
+def _may_be_in_use(gpu: NodeGpu) -> bool:
     """Whether it is not known to be empty, though it told before, and no pod has it."""
     return gpu.empty is None and not gpu.pods and not gpu.split and not _never_tells(gpu)
 

@@ -33,7 +33,7 @@ class NodeGpu:
     split: bool = False
 
     @property
-    def strayed(self) -> bool:
+    def unaccounted(self) -> bool:
         """Whether somebody is on it whom no pod accounts for: a process that has outlived its pod, or was started
         beside Kubernetes."""
         return self.empty is False and self.pods == () and not self.split

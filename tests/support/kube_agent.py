@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +38,9 @@ def model(url: str, name: str = "echo", **scaling: object) -> str:
     return json.dumps(document)
 
 
-async def install_agent(here: World, node: Path, kafka: str = "") -> Path:
-    """Agents as `relume install --agent` makes them, with their folder at `node`; the cache's folder."""
+async def install_agent(here: World, node: Path, kafka: str = "", more: Mapping[str, str] | None = None) -> Path:
+    """Agents as `relume install --agent` makes them, with their folder at `node`, and `more` in their environment; the
+    cache's folder."""
     root = str(Path(__file__).parents[2])
     for body in objects(Wanted(here.namespace, "relume.test/relume:1", kafka, agents=True)):
         made: dict[str, Any] = json.loads(json.dumps(body))
@@ -53,7 +56,12 @@ async def install_agent(here: World, node: Path, kafka: str = "") -> Path:
             kept = [one for one in kept if one["name"] != PEERS] + (
                 [{"name": PEERS, "value": str(token)}] if kafka else []
             )
-            own = {"RELUME_DATA_DIR": str(node), "RELUME_ADMIN_HOST": "$(POD_IP)", "PYTHONPATH": root}
+            own = {
+                "RELUME_DATA_DIR": str(node),
+                "RELUME_ADMIN_HOST": "$(POD_IP)",
+                "PYTHONPATH": os.pathsep.join((root, *filter(None, [os.environ.get("PYTHONPATH")]))),
+            }
+            own |= more or {}
             container["env"] = kept + [{"name": name, "value": value} for name, value in own.items()]
             pod["volumes"] = [one for one in pod["volumes"] if one["name"] != "secrets"]
             container["volumeMounts"] = [one for one in container["volumeMounts"] if one["name"] != "secrets"]

@@ -127,6 +127,31 @@ def test_everything_that_can_be_asked_is_there(tmp_path: Path) -> None:
     assert all(again[one["metadata"]["name"]]["data"] != one["data"] for one in secrets)  # random each time
 
 
+@pytest.mark.parametrize(("values", "asks"), [
+    ("{enabled: true}", False), ("{enabled: true, runtimeClassName: nvidia}", True),
+    ("{enabled: true, runtimeClassName: nvidia, runAsUser: 65532}", False),
+    ("{enabled: true, runtimeClassName: nvidia, kubeletPath: ''}", False), ("{runtimeClassName: nvidia}", False),
+])  # fmt: skip
+def test_agents_ask_the_kubelet_where_they_see_gpus_as_root(tmp_path: Path, values: str, asks: bool) -> None:
+    """By a claim, read-only all the way, so that the pod needs no hostPath; all others have nothing of it."""
+    made = template(tmp_path, f"agent: {values}")
+    volumes = {one["metadata"]["name"]: one["spec"] for one in made if one["kind"] == "PersistentVolume"}
+    assert ("rel-relume-kubelet-models" in volumes) is asks
+    pods = [one["spec"]["template"]["spec"] for one in made if one["kind"] in ("DaemonSet", "Deployment")]
+    mounted = [
+        (mount, volume) for pod in pods for volume in pod["volumes"] for container in pod["containers"]
+        for mount in container["volumeMounts"] if mount["name"] == volume["name"] == "kubelet"
+    ]  # fmt: skip
+    assert not any("hostPath" in volume for pod in pods for volume in pod["volumes"])
+    assert "RELUME_POD_RESOURCES" in json.dumps(pods) if asks else "RELUME_POD_RESOURCES" not in json.dumps(pods)
+    assert len(mounted) == asks
+    if asks:
+        ((mount, volume),) = mounted
+        assert (mount["readOnly"], volume["persistentVolumeClaim"]["readOnly"]) == (True, True)
+        spec = volumes["rel-relume-kubelet-models"]
+        assert (spec["hostPath"]["path"], spec["accessModes"]) == ("/var/lib/kubelet/pod-resources", ["ReadOnlyMany"])
+
+
 @pytest.mark.parametrize("folder", [FOLDER, PARTS], ids=["one process", "parts"])
 def test_kustomize_builds_the_manifests(folder: Path) -> None:
     """All of them, in the namespace that the kustomization names, also where an account is named."""

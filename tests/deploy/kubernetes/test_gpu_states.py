@@ -117,7 +117,7 @@ async def test_each_change_is_told_once_and_the_node_is_looked_at(stage: Stage) 
     told = await heard(stage, lambda told: told.gpus)
     assert (told.known, [one.pods for one in told.gpus]) == (True, [("models/chat",), ()])
     stage.agent.tell(device("GPU-a", empty=False, pods=[]), device("GPU-b", pods=[], sick="XID 79"))
-    told = await heard(stage, lambda told: told.gpus[0].strayed)
+    told = await heard(stage, lambda told: told.gpus[0].unaccounted)
     asked = stage.agent.asked
     stage.agent.tell(*stage.agent.answer["devices"])
     await until(lambda: stage.agent.asked > asked)
@@ -152,7 +152,7 @@ async def test_claims_are_named_by_their_drivers_devices(stage: Stage) -> None:
     other = claim | {"device": "gpu-1", "pod": "models/d"}
     stage.agent.tell(device("GPU-a", pods=[]), device("GPU-b", empty=False, pods=[]), claimed=[claim, other])
     told = await heard(stage, lambda told: told.gpus[1].pods is None)
-    assert (told.gpus[0].pods, told.gpus[1].strayed) == (("models/c",), False)
+    assert (told.gpus[0].pods, told.gpus[1].unaccounted) == (("models/c",), False)
 
 
 async def test_a_card_is_waited_for_until_it_is_seen_empty(stage: Stage) -> None:
@@ -161,7 +161,7 @@ async def test_a_card_is_waited_for_until_it_is_seen_empty(stage: Stage) -> None
     await heard(stage, lambda told: told.gpus)
     stage.agent.tell(device("GPU-a", empty=False, pods=[]), device("GPU-b", pods=[]))
     waiting = asyncio.create_task(stage.states.until_empty([Left("n1", "models/job-0", ("gpu-0",))]))
-    await heard(stage, lambda told: told.gpus[0].strayed)
+    await heard(stage, lambda told: told.gpus[0].unaccounted)
     stage.agent.silent = True
     await asyncio.sleep(1.2)  # more than the pause between two looks: it has looked, and nobody answered
     assert not waiting.done()
@@ -186,7 +186,7 @@ async def test_an_agent_that_goes_takes_its_word_along(stage: Stage, monkeypatch
     """Not at once, since it may only be upgraded: until then nothing counts as empty. Then, however, a stranger that
     was seen bars nothing any more; the log says that nothing is known."""
     stage.agent.tell(device("GPU-a", empty=False, pods=[]))
-    await heard(stage, lambda told: told.gpus[0].strayed)
+    await heard(stage, lambda told: told.gpus[0].unaccounted)
     stage.pods.clear()
     waiting = asyncio.create_task(stage.states.until_empty([Left("n1", "models/job-0", ())]))
     await asyncio.sleep(1.2)  # more than the pause between two looks

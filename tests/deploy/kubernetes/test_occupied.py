@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.kubernetes.occupied import Left, what_is_left, without_strays
+from deploy.kubernetes.occupied import Left, what_is_left, without_unaccounted
 from events.types.gpus import GpusObserved, NodeGpu
 from events.types.replicas import Card, CardsObserved
 
@@ -58,7 +58,7 @@ def test_what_is_not_given(
     cards: tuple[str, ...], told: GpusObserved | None, held: tuple[str, ...], left: tuple[str, ...]
 ) -> None:
     """Only what is known to be in use by a stranger; what nobody knows takes nothing away."""
-    assert tuple(one.id for one in without_strays(node(*cards), told, held).cards) == left
+    assert tuple(one.id for one in without_unaccounted(node(*cards), told, held).cards) == left
 
 
 POD = Left("n", "models/job-0", ("gpu-0",))

@@ -42,6 +42,13 @@ helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
 {{ .Values.peers.secret.name | default (printf "%s-peers" (include "relume.fullname" .)) }}
 {{- end }}
 
+{{- /* Whether agents see GPUs and may ask the kubelet whose they are: its socket is root's. */}}
+{{- define "relume.asksKubelet" -}}
+{{- with .Values.agent }}
+{{- if and .enabled .runtimeClassName .kubeletPath (eq (int .runAsUser) 0) }}yes{{ end }}
+{{- end }}
+{{- end }}
+
 {{- /* Of {variable, secret, file}: an environment variable that names a file of the secrets' folder. */}}
 {{- define "relume.secretFile" -}}
 {{- if .secret }}
@@ -160,6 +167,9 @@ spec:
         - {name: NVIDIA_VISIBLE_DEVICES, value: all}
         - {name: NVIDIA_DRIVER_CAPABILITIES, value: utility}
         {{- end }}
+        {{- if include "relume.asksKubelet" $root }}
+        - {name: RELUME_POD_RESOURCES, value: /pod-resources}
+        {{- end }}
         {{- with $own.capacity }}
         - {name: RELUME_CACHE_CAPACITY, value: {{ . | quote }}}
         {{- end }}
@@ -249,6 +259,9 @@ spec:
         - {name: data, mountPath: /data}
         {{- if $agent }}
         - {name: weights, mountPath: /data/weights}
+        {{- if include "relume.asksKubelet" $root }}
+        - {name: kubelet, mountPath: /pod-resources, readOnly: true}
+        {{- end }}
         {{- end }}
         - {name: tmp, mountPath: /tmp}
         - {name: secrets, mountPath: /etc/relume, readOnly: true}
@@ -263,6 +276,10 @@ spec:
     {{- if $agent }}
     - name: weights
       persistentVolumeClaim: {claimName: {{ include "relume.fullname" $root }}-weights}
+    {{- if include "relume.asksKubelet" $root }}
+    - name: kubelet
+      persistentVolumeClaim: {claimName: {{ include "relume.fullname" $root }}-kubelet, readOnly: true}
+    {{- end }}
     {{- end }}
     - name: tmp
       emptyDir: {sizeLimit: 256Mi}
