@@ -73,11 +73,11 @@ class GpuStates:
         try:
             while True:
                 agents = self._agents.all()
-                for node, task in list(following.items()):
-                    if task.done() or node not in agents:
-                        task.cancel()
-                        del following[node]
-                        await asyncio.gather(task, return_exceptions=True)
+                for node in [node for node in following if node not in agents or following[node].done()]:
+                    following[node].cancel()
+                    (ended,) = await asyncio.gather(following.pop(node), return_exceptions=True)
+                    if isinstance(ended, Exception):
+                        raise ended
                 for node in agents.keys() - following.keys():
                     following[node] = asyncio.create_task(self._follow(node), name=f"gpus of {node}")
                 self._forget(agents)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
 from deploy.api.gpushapes import DeviceClaimed, DeviceSeen, NodeGpusSeen
+from deploy.api.problem import refuse
 from deploy.kubernetes.pod_resources import SOCKET, Holding, PodResources, PodResourcesUnknown
 from deploy.local.gpu_readings import GpuReadings, GpuSeen
 from events.clock import Clock
@@ -26,6 +28,8 @@ MEMORY_STEP: Final = 50
 """Memory in use is news when it has changed by a fiftieth of the card..."""
 MEMORY_EVERY: Final = Seconds(30.0)
 """...and not more often than this. All else is news at once. Chosen: it moves all the time while training runs."""
+STANDS: Final = Seconds(150.0)
+"""How long the kubelet's last answer stands while it gives none: it begins anew in seconds."""
 OF_NVIDIA: Final = "nvidia.com/"
 """Resources whose devices are GPUs, or parts of them."""
 SHARED: Final = "::"
@@ -44,16 +48,20 @@ class NodeGpus:
         self._readings = readings
         self._kubelet = None if folder is None else PodResources(folder / SOCKET)
         self._clock = clock
-        self._told = NodeGpusSeen(node=node, version=0, known=False, devices=[], claimed=[])
+        self._told = NodeGpusSeen(node=node, version=int(clock.now()), known=False, devices=[], claimed=[])
+        """Versions begin with the time, so that one of before a restart is none of after it."""
         self._told_at = Instant(0.0)
+        self._read = asyncio.Event()
+        self._last: tuple[tuple[Holding, ...], Plugins] | None = None
+        self._last_at = Instant(0.0)
         self._unknown = ""
         self._news = asyncio.Event()
         readings.told = self._take
 
     async def seen(self, after: int) -> NodeGpusSeen:
         """What there is once it is another than version `after`, and after a while anyway."""
-        if self._told.version == after:
-            news = self._news
+        news = self._news if self._read.is_set() else self._read
+        if self._told.version == after or not self._read.is_set():
             waiting = [asyncio.create_task(news.wait()),
                        asyncio.create_task(self._clock.sleep_until(Instant(self._clock.now() + WAITS)))]  # fmt: skip
             try:
@@ -61,6 +69,8 @@ class NodeGpus:
             finally:
                 for task in waiting:
                     task.cancel()
+        if not self._read.is_set():
+            raise refuse(HTTPStatus.SERVICE_UNAVAILABLE, "not-read-yet", "the GPUs of this node were not read yet")
         return self._told
 
     async def look(self) -> NodeGpusSeen:
@@ -70,37 +80,44 @@ class NodeGpus:
 
     async def _take(self) -> None:
         """The driver was read."""
-        holdings, plugins = await self._ask()
-        devices = joined(self._readings.seen, holdings, plugins)
-        claimed = [] if holdings is None else _claimed(holdings)
         now = self._clock.now()
-        if self._told.version and not self._is_news(devices, claimed, now):
+        known = self._readings.known
+        if self._readings.failed:  # what was in use may still be, and what was empty may not be
+            devices = [one.model_copy(update={"empty": one.empty and None}) for one in self._told.devices]
+            claimed, known = self._told.claimed, self._told.known
+        else:
+            holdings, plugins = await self._ask(now)
+            devices, claimed = joined(self._readings.seen, holdings, plugins), _claimed(holdings or ())
+        if self._read.is_set() and not self._is_news(devices, claimed, known, now):
             return
         self._told = NodeGpusSeen(
-            node=self._node, version=self._told.version + 1, known=self._readings.known, devices=devices,
-            claimed=claimed,
-        )  # fmt: skip
+            node=self._node, version=self._told.version + 1, known=known, devices=devices, claimed=claimed
+        )
         self._told_at = now
+        self._read.set()
         news, self._news = self._news, asyncio.Event()
         news.set()
 
-    async def _ask(self) -> tuple[tuple[Holding, ...] | None, Plugins]:
-        """What the kubelet says; None: nobody can tell."""
+    async def _ask(self, now: Instant) -> tuple[tuple[Holding, ...] | None, Plugins]:
+        """What the kubelet says, or has said lately; None: nobody can tell."""
         if self._kubelet is None or not self._readings.known:
             return None, {}
         try:
-            holdings, plugins = await self._kubelet.holdings(), await self._kubelet.allocatable()
+            self._last = await self._kubelet.holdings(), await self._kubelet.allocatable()
+            self._last_at, self._unknown = now, ""
         except PodResourcesUnknown as error:
             if str(error) != self._unknown:
                 logger.warning("which pods have which GPUs is not known: %s", error)
             self._unknown = str(error)
+        if self._last is None or now - self._last_at >= STANDS:
             return None, {}
-        self._unknown = ""
-        return holdings, plugins
+        return self._last
 
-    def _is_news(self, devices: Sequence[DeviceSeen], claimed: Sequence[DeviceClaimed], now: Instant) -> bool:
+    def _is_news(
+        self, devices: Sequence[DeviceSeen], claimed: Sequence[DeviceClaimed], known: bool, now: Instant
+    ) -> bool:
         before = self._told
-        if self._readings.known != before.known or list(claimed) != before.claimed:
+        if known != before.known or list(claimed) != before.claimed:
             return True
         if [_without_memory(one) for one in devices] != [_without_memory(one) for one in before.devices]:
             return True

@@ -106,7 +106,8 @@ class NoDriver:
 
 
 class GpuReadings:
-    """`seen` is what was told last; `known`: whether anything could be told. `told` is called after each reading. Used
+    """`seen` is what was told last; `known`: whether there are any, as far as the last
+    answer goes. `told` is called after each reading. Used
     on the event loop."""
 
     def __init__(self, clock: Clock, driver: Driver, ask: Ask = ask_nvidia) -> None:
@@ -116,7 +117,8 @@ class GpuReadings:
         self.seen: tuple[GpuSeen, ...] = ()
         self.known = False
         self.told: Callable[[], Coroutine[Any, Any, None]] | None = None
-        self._failed = ""
+        self.failed = ""
+        """Why the last reading told nothing; empty: it told what there is, or that there is nothing."""
         self._turn = asyncio.Lock()
 
     async def run(self) -> None:
@@ -142,12 +144,12 @@ class GpuReadings:
             every = ASK_EVERY if found is None else READ_EVERY
             self.seen = parse(await self._ask(QUERY)) if found is None else found
         except InventoryFailed as error:
-            self.seen, self.known = (), False
-            if str(error) != self._failed:
+            self.seen = ()
+            if str(error) != self.failed:
                 logger.warning("the GPUs of this node tell nothing now: %s", error)
-            self._failed = str(error)
+            self.failed = str(error)
             return ASK_EVERY
-        self._failed = ""
+        self.failed = ""
         self.known = bool(self.seen)
         return every if self.seen else NONE_EVERY
 

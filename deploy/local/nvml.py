@@ -143,7 +143,7 @@ class NvmlDriver:
             return []
         found = []
         for index in range(self._try(lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(handle)) or 0):
-            part = self._try(lambda index=index: nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index))  # type: ignore[misc]
+            part = self._try(lambda index=index: nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index))  # type: ignore[misc]  # mypy does not infer defaults of lambdas
             if part is not None:  # an index may be empty
                 found.append(self._seen(part, str(nvml.nvmlDeviceGetUUID(part)), sick, parent=card))
         return found
@@ -153,7 +153,7 @@ class NvmlDriver:
         for kind in ("Compute", "Graphics", "MPSCompute"):
             for release in ("v3", "v2"):  # by these names, since without one it refuses what older drivers have
                 ask = getattr(self._nvml, f"nvmlDeviceGet{kind}RunningProcesses_{release}")
-                told = self._try(lambda ask=ask: ask(handle))  # type: ignore[misc]
+                told = self._try(lambda ask=ask: ask(handle))  # type: ignore[misc]  # mypy does not infer defaults of lambdas
                 if told is not None:
                     found.update(int(one.pid) for one in told)
                     break

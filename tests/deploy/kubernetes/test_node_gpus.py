@@ -7,15 +7,21 @@ import json
 import os
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from deploy.kubernetes.node_gpus import NOT_OFFERED, joined
-from deploy.kubernetes.pod_resources import Holding
-from deploy.local.gpu_readings import GpuSeen
+from deploy.api.gpushapes import NodeGpusSeen
+from deploy.api.problem import ProblemError
+from deploy.kubernetes.node_gpus import NOT_OFFERED, STANDS, WAITS, NodeGpus, joined
+from deploy.kubernetes.pod_resources import Holding, PodResourcesUnknown
+from deploy.local.gpu_readings import GpuReadings, GpuSeen
+from deploy.local.inventory import InventoryFailed
+from events.clock import SimulatedClock, settle
+from events.units import Instant
 from tests.support.kubelet_socket import GPU, kubelet_socket
 from tests.support.nvml import FakeCard, FakeNvml
 
@@ -52,6 +58,94 @@ def test_who_has_which(seen: tuple[GpuSeen, ...], holdings: Any, pods: list[list
 def test_what_a_plugin_does_not_offer_is_sick(offered: tuple[str, ...], sick: list[str]) -> None:
     """Where it offers others of the kind."""
     assert [one.sick for one in joined(CARDS, (), {GPU: offered})] == sick
+
+
+class Scripted:
+    """A driver that says what it is told to; None: it fails."""
+
+    def __init__(self) -> None:
+        self.says: tuple[GpuSeen, ...] | None = ()
+
+    async def read(self) -> tuple[GpuSeen, ...] | None:
+        if self.says is None:
+            raise InventoryFailed("it hangs")
+        return self.says
+
+    async def close(self) -> None:
+        return
+
+
+class Kubelet:
+    """A kubelet that says what it is told to; None: it refuses."""
+
+    def __init__(self) -> None:
+        self.says: tuple[Holding, ...] | None = ()
+
+    async def holdings(self) -> tuple[Holding, ...]:
+        if self.says is None:
+            raise PodResourcesUnknown("no")
+        return self.says
+
+    async def allocatable(self) -> dict[str, tuple[str, ...]]:
+        return {}
+
+
+async def test_unknown_is_neither_empty_nor_anybodys() -> None:
+    """A driver that fails: what was in use stays so, what was empty is not known, and nothing is gone. A kubelet that
+    fails: its last word stands for a while, and then nobody knows."""
+    clock, driver, kubelet = SimulatedClock(), Scripted(), Kubelet()
+    readings = GpuReadings(clock, driver)
+    node = NodeGpus("n1", readings, None, clock)
+    node._kubelet = kubelet  # type: ignore[assignment]  # it says the same
+    used = replace(CARDS[1], empty=False, used_bytes=8 * GI)
+    driver.says = (CARDS[0], used)
+    kubelet.says = (Holding("m", "a", "c", GPU, ("GPU-b",)),)
+
+    def told(seen: NodeGpusSeen) -> tuple[bool, list[tuple[bool | None, list[str] | None]]]:
+        return seen.known, [(one.empty, one.pods) for one in seen.devices]
+
+    assert told(await node.look()) == (True, [(True, []), (False, ["m/a"])])
+    driver.says = None
+    assert told(await node.look()) == (True, [(None, []), (False, ["m/a"])])
+    driver.says, kubelet.says = (CARDS[0], used), None
+    assert told(await node.look()) == (True, [(True, []), (False, ["m/a"])])
+    await clock.advance(STANDS)
+    assert told(await node.look()) == (True, [(True, None), (False, None)])
+    driver.says = ()
+    assert told(await node.look()) == (False, [])
+
+
+async def test_nothing_is_told_before_the_first_reading() -> None:
+    """Not even that there are no GPUs; a question with a version of before a restart is answered with what is now."""
+    clock, driver = SimulatedClock(Instant(1000.0)), Scripted()
+    readings = GpuReadings(clock, driver)
+    node = NodeGpus("n1", readings, None, clock)
+    asking = asyncio.create_task(node.seen(1000))
+    await settle()
+    await clock.advance(WAITS)
+    with pytest.raises(ProblemError):
+        await asking
+    asking = asyncio.create_task(node.seen(999))
+    await settle()
+    driver.says = CARDS
+    await readings.look()
+    assert [one.id for one in (await asking).devices] == ["GPU-a", "GPU-b"]
+    assert (await node.seen(1000)).version == 1001
+
+
+async def test_memory_that_moves_is_news_now_and_then() -> None:
+    """A little is none; more is, once in a while; all else at once."""
+    clock, driver = SimulatedClock(Instant(1000.0)), Scripted()
+    readings = GpuReadings(clock, driver)
+    node = NodeGpus("n1", readings, None, clock)
+    versions = []
+    for used, pause in ((8 * GI, 0), (9 * GI, 60), (12 * GI, 1), (30 * GI, 1), (60 * GI, 30), (60 * GI, 1)):
+        await clock.advance(pause)
+        driver.says = (replace(CARDS[0], empty=False, used_bytes=used),)
+        versions.append((await node.look()).version)
+    driver.says = (replace(CARDS[0], empty=False, used_bytes=60 * GI, sick="XID 79"),)
+    versions.append((await node.look()).version)
+    assert [one - versions[0] for one in versions] == [0, 0, 1, 1, 2, 2, 3]
 
 
 @pytest.mark.needs("podresources")
@@ -125,5 +219,9 @@ async def story(url: str, fake: FakeNvml, kubelet: Any) -> None:
             assert (await answer.json())["devices"][1]["empty"] is True
         kubelet.refuses = "no"
         kubelet.say()
-        told = await until(lambda told: told["devices"][0]["pods"] is None, told["version"])
-        assert [one["sick"] for one in told["devices"]] == ["", ""]
+        fake.driver = False
+        fake.say()
+        async with session.post(f"{url}/look", json={}) as answer:
+            told = await answer.json()
+        assert told["known"]  # a driver that fails just now is not one that sees no GPUs
+        assert [(one["empty"], one["pods"]) for one in told["devices"]] == [(None, []), (None, [])]

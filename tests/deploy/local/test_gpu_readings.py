@@ -52,5 +52,5 @@ async def test_they_are_asked_again_and_a_failure_tells_nothing() -> None:
         seen.append((len(readings.seen), readings.known))
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    assert (seen, answers) == ([(4, True), (0, False), (0, False), (4, True)], [])
+    assert (seen, answers) == ([(4, True), (0, True), (0, False), (4, True)], [])
     assert [round(later - before) for before, later in itertools.pairwise(asked)] == [15, 15, 600]

@@ -87,7 +87,7 @@ EVERY = {
 FILES = (
     "gateway_tls_cert", "gateway_tls_key", "admin_tls_cert", "admin_tls_key", "admin_token_file", "admin_client_ca",
     "gpu_limiter", "kafka_tls_ca", "kafka_tls_cert", "kafka_tls_key", "kafka_password_file", "kafka_clusters",
-    "cache_quotas",
+    "cache_quotas", "pod_resources",
     "cache_peer_token_file", "cache_peer_tls_ca", "cache_peer_tls_cert", "cache_peer_tls_key",
     "kubeconfig", "prometheus_servers", "peer_secret_file", "peer_tls_ca", "peer_tls_cert", "peer_tls_key",
 )  # fmt: skip
