@@ -1,5 +1,5 @@
 """Carries a notice to the pods of one run: over HTTP to rank 0's SDK, and as an annotation, which the SDK reads through
-the downward API (a kubelet brings it within about a minute) and people with `kubectl describe`. Both may be told again.
+the downward API (decision 78: how soon) and people with `kubectl describe`. Both may be told again.
 """
 
 from __future__ import annotations
