@@ -68,7 +68,7 @@ async def install_agent(here: World, node: Path, kafka: str = "", more: Mapping[
         await here.api.apply(
             path_of(made, here.namespace), made, {"fieldManager": "tests", "fieldValidation": "Strict"}
         )
-    here.kubelet.claims[WEIGHTS] = node / "weights"
+    here.kubelet.mounts.claims[WEIGHTS] = node / "weights"
     return node / "weights"
 
 

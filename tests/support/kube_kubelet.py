@@ -25,10 +25,14 @@ from deploy.kubernetes.times import micro_time
 from events.clock import SystemClock
 from events.units import format_instant
 from tests.support.kube_logs import LogServer
-from tests.support.kube_pods import PodProcess, Told
+from tests.support.kube_mounts import Mounts, PodMounts
+from tests.support.kube_pods import Address, PodProcess, Told
 
 BEAT_EVERY: Final = 3.0
 """Seconds between heartbeats; the tests' controller manager takes 10 s of silence for a lost node."""
+COMPONENT: Final = "app.kubernetes.io/component"
+BEHIND_SERVICES: Final = ("gateway", "up")
+"""Pods of these components are behind a Service, whose endpoints may not be loopback: they tell another address."""
 LEASE_SPACE: Final = "kube-node-lease"
 
 
@@ -58,8 +62,10 @@ class ProcessKubelet:
         self._lives: set[asyncio.Task[Any]] = set()
         """Of pods: never cancelled, since a process that is being started would be lost; they end with the pod."""
         self._lost: set[str] = set()
-        self.claims: dict[str, Path] = {}
-        """The folders that stand for volume claims, on every node."""
+        self.mounts = Mounts()
+        self.codes: dict[str, list[int]] = {}
+        """Exit codes of the containers of pods that are gone, by name."""
+        self._real: dict[str, str] = {}
         self._logs = LogServer(folder, self._log_of)
         self._reflector = Reflector(api, PODS.path(), self._changed)
         pid = os.getpid()
@@ -181,6 +187,7 @@ class ProcessKubelet:
     def _changed(self, key: str, pod: Json | None) -> None:
         known = self._pods.get(key)
         if known is not None and (pod is None or pod["metadata"]["uid"] != known.uid):
+            self.codes[key.rpartition("/")[2]] = known.codes
             self._live(known.close())
             del self._pods[key]
             known = None
@@ -192,8 +199,11 @@ class ProcessKubelet:
                 self._spawn(self._finish(pod))
             return
         if known is None:
-            known = self._pods[key] = PodProcess(pod, self._address(), self._folder, self._tell)
-            known.claims = self.claims
+            if self.mounts.waits(pod):
+                if "deletionTimestamp" in pod["metadata"]:
+                    self._spawn(self._finish(pod))
+                return
+            known = self._pods[key] = PodProcess(pod, self._address(pod), self._folder, self._tell, self._mount)
             self._live(known.run())
         known.notes.refresh(pod)
         if "deletionTimestamp" in pod["metadata"]:
@@ -233,8 +243,20 @@ class ProcessKubelet:
         pod = self._pods.get(f"{namespace}/{name}")
         return None if pod is None else pod.log
 
-    def _address(self) -> str:
-        return f"{self._prefix}.{next(self._addresses) % 253 + 2}"
+    async def _mount(self, pod: Json, folder: Path) -> PodMounts:
+        return await self.mounts.of(pod, folder, self._api)
+
+    def _address(self, pod: Json) -> Address:
+        number = next(self._addresses) % 253 + 2
+        real = f"{self._prefix}.{number}"
+        component = pod["metadata"].get("labels", {}).get(COMPONENT, "")
+        told = f"10.{self._prefix.partition('.')[2]}.{number}" if component in BEHIND_SERVICES else real
+        self._real[told] = real
+        return Address(real, told)
+
+    def real_address(self, told: str) -> str:
+        """Where the pod listens whose status says this address."""
+        return self._real[told]
 
     def _live(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

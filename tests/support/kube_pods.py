@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,15 +18,27 @@ import aiohttp
 from deploy.kubernetes.resources import Json
 from deploy.kubernetes.times import time
 from events.clock import SystemClock
+from tests.support.kube_mounts import PodMounts
 from tests.support.kube_notes import PodNotes
 
 FIRST_BACKOFF: Final = 1.0
 """Seconds before a container is started again; a real kubelet's first is 10."""
 LONGEST_BACKOFF: Final = 20.0
+ROOT: Final = str(Path(__file__).parents[2])
+"""Where the sources are that "images" have."""
+ALL_ADDRESSES: Final = ("0.0.0.0", "::")
 MISSING: Final = "missing.test/"
 """Images that begin with this cannot be pulled."""
 _KEYED: Final = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 _REFERENCE: Final = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a pod listens, and what its status says."""
+
+    real: str
+    told: str
 
 
 @dataclass(frozen=True)
@@ -41,19 +53,22 @@ class Told:
 
 
 class PodProcess:
-    """A pod of one container. `tell` writes its status."""
+    """A pod of one container. `tell` writes its status, `mount` makes its volumes."""
 
-    claims: Mapping[str, Path] = {}
-    """The folders that stand for volume claims, on every node."""
-
-    def __init__(self, pod: Json, address: str, folder: Path, tell: Callable[[Told], Awaitable[None]]) -> None:
+    def __init__(
+        self, pod: Json, address: Address, folder: Path, tell: Callable[[Told], Awaitable[None]],
+        mount: Callable[[Json, Path], Awaitable[PodMounts]],
+    ) -> None:  # fmt: skip
         self.pod = pod
-        self.address = address
+        self.address = address.real
+        self._told_address = address.told
         self.uid: str = pod["metadata"]["uid"]
         self.node: str = pod["spec"]["nodeName"]
         self.log = folder / f"{pod['metadata']['name']}-{self.uid[:8]}.log"
         self.notes = PodNotes(pod, folder)
         self._tell = tell
+        self._mount = mount
+        self._mounts = PodMounts()
         self._clock = SystemClock()
         self._container: Json = pod["spec"]["containers"][0]
         self._process: asyncio.subprocess.Process | None = None
@@ -63,6 +78,8 @@ class PodProcess:
         self._restarts = 0
         self._reason = ""
         self._last: dict[str, Any] = {}
+        self.codes: list[int] = []
+        """Exit codes of its container, one a start."""
         self._began = time(self._clock.now())
 
     @property
@@ -102,6 +119,7 @@ class PodProcess:
             waiting = {"reason": "ImagePullBackOff", "message": f"Back-off pulling image {self._container['image']}"}
             await self._say("Pending", {"waiting": waiting})
             return
+        self._mounts = await self._mount(self.pod, self.notes.folder)
         backoff = FIRST_BACKOFF
         while not self._over:
             code = await self._run_once()
@@ -134,7 +152,7 @@ class PodProcess:
                 where = self._container.get("workingDir")
                 self._process = await asyncio.create_subprocess_exec(
                     *argv, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                    cwd=None if where is None else self._mounted(where),
+                    cwd=None if where is None else self._mounts.mapped(where),
                 )  # fmt: skip
         except OSError as error:
             self._last = {"terminated": {"exitCode": 128, "reason": "StartError", "message": str(error)}}
@@ -146,6 +164,7 @@ class PodProcess:
         watching.cancel()
         self._process = None
         exit_code = 128 - code if code < 0 else code
+        self.codes.append(exit_code)
         reason = self._reason or ("Completed" if exit_code == 0 else "Error")
         self._last = {"terminated": {"exitCode": exit_code, "reason": reason, "startedAt": began,
                                      "finishedAt": time(self._clock.now()),
@@ -184,7 +203,7 @@ class PodProcess:
         process = self._process
         if process is None:
             return
-        hook = self._container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
+        hook = _seconds(self._container.get("lifecycle", {}).get("preStop", {}))
         if hook and grace:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(hook, grace)):
@@ -222,19 +241,13 @@ class PodProcess:
             values[one["name"]] = _filled(one["value"], values) if "value" in one else self._field(one["valueFrom"])
         words = [*self._container.get("command", []), *self._container.get("args", [])]
         path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"  # the "image" has this Python
-        argv = [self._mounted(_filled(word, values)) for word in words]
-        values = {name: self._mounted(value) for name, value in values.items()}
-        return argv, {"PATH": path, "HOME": str(self.log.parent), **values}
+        argv = [self._mapped(_filled(word, values)) for word in words]
+        own = {"PATH": path, "HOME": str(self.log.parent), "PYTHONPATH": ROOT, **self._mounts.environment}
+        return argv, own | {name: self._mapped(value) for name, value in values.items()}
 
-    def _mounted(self, text: str) -> str:
-        """Paths of mounted claims, as they are here: a process has no mounts of its own."""
-        claims = {one["name"]: one["persistentVolumeClaim"]["claimName"] for one in self.pod["spec"].get("volumes", [])
-                  if "persistentVolumeClaim" in one}  # fmt: skip
-        for mount in self._container.get("volumeMounts", []):
-            folder = self.claims.get(claims.get(mount["name"], ""))
-            if folder is not None:
-                text = text.replace(mount["mountPath"], str(folder / mount.get("subPath", "")))
-        return self.notes.mapped(text)
+    def _mapped(self, text: str) -> str:
+        """A process has no mounts and no network of its own: paths of volumes, and all addresses, as they are here."""
+        return self.address if text in ALL_ADDRESSES else self.notes.mapped(self._mounts.mapped(text))
 
     def _field(self, source: Json) -> str:
         where = source["fieldRef"]["fieldPath"]
@@ -257,7 +270,8 @@ class PodProcess:
                                  ("Ready", truth))
         ]  # fmt: skip
         status: dict[str, Any] = {"phase": phase, "conditions": conditions, "startTime": self._began,
-                                  "hostIP": "127.0.0.1", "podIP": self.address, "podIPs": [{"ip": self.address}],
+                                  "hostIP": "127.0.0.1", "podIP": self._told_address,
+                                  "podIPs": [{"ip": self._told_address}],
                                   "reason": reason or None, "message": message or None}  # fmt: skip
         if state:
             status["containerStatuses"] = [{
@@ -267,6 +281,15 @@ class PodProcess:
             }]  # fmt: skip
         metadata = self.pod["metadata"]
         await self._tell(Told(metadata["namespace"], metadata["name"], self.uid, self.node, status))
+
+
+def _seconds(hook: Json) -> float:
+    """How long a preStop hook takes: one that sleeps, by itself or by a program."""
+    command = hook.get("exec", {}).get("command", [])
+    if command:
+        assert command[0] == "sleep", f"the tests' kubelet runs no hook but sleep: {command}"
+        return float(command[1])
+    return float(hook.get("sleep", {}).get("seconds", 0))
 
 
 def _filled(text: str, values: dict[str, str]) -> str:
