@@ -27,6 +27,7 @@ from deploy.spec.declare_pool import delete_pool
 from deploy.spec.declare_training import cancel, delete_training, pause, resume
 from deploy.spec.kinds import Document
 from deploy.spec.load import load_bytes
+from deploy.spec.mig import reported_profiles
 from deploy.spec.model import Model
 from deploy.spec.problem import SpecProblem, shown
 from events.log import EventLog
@@ -59,7 +60,8 @@ class Declarations:
 
     async def apply_text(self, raw: bytes, *, dry_run: bool = False) -> ApplyResult:
         """Declare the documents of a YAML or JSON text, all or none; ProblemError tells each wrong field."""
-        loaded = await asyncio.to_thread(load_bytes, raw, "")
+        reported = reported_profiles(self._boards.models.nodes())
+        loaded = await asyncio.to_thread(load_bytes, raw, "", reported)
         if loaded.problems:
             raise refused(loaded.problems)
         return await self.apply(loaded.documents, dry_run=dry_run)

@@ -20,6 +20,7 @@ from deploy.api.shapes import ApplyResult, Metadata
 from deploy.api.training_board import training_metadata
 from deploy.spec.kinds import Document
 from deploy.spec.load import load_bytes
+from deploy.spec.mig import reported_profiles
 from events.types.models import Override
 
 
@@ -86,7 +87,8 @@ class ObjectsFirst:
 
     async def apply_text(self, raw: bytes, *, dry_run: bool = False) -> ApplyResult:
         """See `Declarer`. Whatever is wrong with any document is told before the first object is written."""
-        loaded = await asyncio.to_thread(load_bytes, raw, "")
+        reported = reported_profiles(self._board.nodes())
+        loaded = await asyncio.to_thread(load_bytes, raw, "", reported)
         if loaded.problems:
             raise refused(loaded.problems)
         await self._declarations.apply(loaded.documents, dry_run=True)

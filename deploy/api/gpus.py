@@ -26,9 +26,12 @@ from deploy.api.gpushapes import (
 )
 from deploy.api.weights import Caches
 from deploy.spec.load import load_bytes
+from deploy.spec.mig import reported_profiles
 from events.clock import Clock
 from events.types.gpus import GpusObserved
 from events.types.replicas import Card, CardsObserved
+from preemption.core.gpus.parts import kind_of, usable_bytes
+from preemption.core.inventory import need_of
 
 if TYPE_CHECKING:
     from preemption.core.reclaim.prechecking import Holder, Pool
@@ -70,7 +73,8 @@ class Gpus:
         """What would become of the documents of the body, in their order."""
         queries.check_known(request, ("replicas",))
         replicas = queries.number(request, "replicas", 1, least=1, most=MOST_ASKED)
-        loaded = await asyncio.to_thread(load_bytes, await request.read(), "")
+        reported = reported_profiles(self._boards.models.nodes())
+        loaded = await asyncio.to_thread(load_bytes, await request.read(), "", reported)
         if loaded.problems:
             raise refused(loaded.problems)
         facts, led = self._facts(), self._boards.pools.led
@@ -100,10 +104,20 @@ class Gpus:
 
 def _inventory(facts: Facts) -> GpuInventory:
     pool = facts.pool()
+    nodes = [_node(pool, node, facts) for node in facts.nodes]
     return GpuInventory(
-        total=sum(len(node.cards) for node in facts.nodes), free=round(pool.unheld.gpu_free / MILLI, 3),
-        fragmentation=round(pool.fragmentation, 4), nodes=[_node(pool, node, facts) for node in facts.nodes],
+        total=round(sum(1 / max(1, card.turns) for node in nodes for card in node.cards), 2),
+        free=round(sum(card.free for node in nodes for card in node.cards), 2),
+        fragmentation=round(pool.fragmentation, 4), nodes=nodes,
     )  # fmt: skip
+
+
+def _share(card: Card, holder: Holder) -> float:
+    """The part of its card that it has."""
+    if card.turns:
+        return round(1 / card.turns, 3)
+    need, kind = need_of(holder.resources), kind_of(card)
+    return 1.0 if card.profile or not need.shares else min(need.part(kind), kind.size) / MILLI
 
 
 def _node(pool: Pool, node: CardsObserved, facts: Facts) -> GpuNode:
@@ -133,19 +147,18 @@ def _devices(told: GpusObserved | None) -> list[DeviceSeen] | None:
 
 
 def _card(pool: Pool, which: tuple[str, Card], here: Sequence[Holder], facts: Facts) -> GpuCard:
-    from preemption.core.gpus.cards import usable_bytes  # noqa: PLC0415 - see `Gpus`
-
     node, card = which
+    parts = max(1, card.turns)
     mark, row = facts.cordoned.get((node, card.id)), pool.space.index[node]
     spec = next(one for one in pool.space.nodes[row].cards if one.id == card.id)
     return GpuCard(
         id=card.id, product=card.product, profile=card.profile, virtual=card.virtual,
-        memory_bytes=card.memory_bytes or None, usable_bytes=usable_bytes(card) or None,
-        link=spec.link, numa=spec.numa, units=round(facts.policy.worth(card.product), 3),
-        free=pool.free_milli(node, card.id) / MILLI,
+        memory_bytes=card.memory_bytes or None, usable_bytes=usable_bytes(card) // parts or None,
+        link=spec.link, numa=spec.numa, turns=card.turns, units=round(facts.policy.worth(card.product) / parts, 3),
+        free=round(pool.free_milli(node, card.id) / kind_of(card).size / parts, 3),
         cordoned=None if mark is None else mark.reason or "by hand",
         holders=[
-            GpuHolder(replica=one.replica, model=one.model, share=one.resources.gpu_fraction or 1.0)
+            GpuHolder(replica=one.replica, model=one.model, share=_share(card, one))
             for one in here if card.id in one.placement.gpus
         ],
     )  # fmt: skip

@@ -66,7 +66,8 @@ def _jobs(facts: Facts, pool: Pool) -> Iterator[Movable]:
 
 def _worth(facts: Facts, pool: Pool, task: Task, spot: Spot) -> float:
     cards = pool.nodes[spot.node].cards
-    return sum(facts.policy.worth(cards[column].product) * task.milli / MILLI for column in spot.cards)
+    part = (MILLI if task.profile else spot.milli) / MILLI
+    return sum(facts.policy.worth(cards[column].product) * part for column in spot.cards)
 
 
 def _move(pool: Pool, held: dict[str, Held], move: Move) -> GpuMove:
@@ -85,6 +86,8 @@ def _place(space: Space, spot: Spot) -> PlannedPlace:
 def needs_of(task: Task) -> str:
     """What a piece of work takes, in a few words."""
     gpus = task.profile or (f"{task.milli / MILLI:g} GPU" if task.milli < MILLI else f"{task.gpus} GPU")
+    if task.gpu_bytes:
+        gpus = f"{task.gpu_bytes / (1 << 30):.3g}Gi of a GPU"
     cores, memory = f"{task.cpu_milli / MILLI:g} CPU", f"{task.memory_bytes / (1 << 30):.3g}Gi"
     return f"{gpus if task.gpus else 'no GPU'}, {cores}, {memory}"
 

@@ -26,13 +26,15 @@ class GpuCard(Shape):
     memory_bytes: int | None
     """As the driver reports it; null when unknown."""
     usable_bytes: int | None
-    """What programs can have of it; null when unknown."""
+    """What programs can have of it, of a turn its share of the card; null when unknown."""
     link: int | None
     """Cards of a node with the same number all reach each other over NVLink; null: none that is known."""
     numa: int | None
     """The NUMA node that it hangs on; null when unknown."""
+    turns: int
+    """It is one of so many turns of a time-sliced card, the one before ``::`` in its id; 0: it is a card."""
     units: float
-    """What it is worth in A100s."""
+    """What it is worth in A100s; of a turn its part of the card."""
     free: float
     """Part of the card that nobody holds."""
     cordoned: str | None
@@ -104,7 +106,8 @@ class GpuNode(Shape):
 class GpuInventory(Shape):
     """All cards of the pool."""
 
-    total: int
+    total: float
+    """GPUs, the turns of a time-sliced one added up."""
     free: float
     """GPUs that nobody holds, parts added up."""
     fragmentation: float

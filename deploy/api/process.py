@@ -22,6 +22,7 @@ from events.types.replicas import CardsObserved
 from events.types.requests import RequestWindow
 from events.types.training import MemberGrant
 from events.units import Instant, format_instant
+from preemption.core.gpus.parts import card_of
 from runtime.core.sketch import merged, quantile
 
 FRESH = 5.0
@@ -109,5 +110,6 @@ def _node(node: CardsObserved, granted: Sequence[ReplicaGrant | MemberGrant]) ->
     return NodeRow(
         node=node.node, cpu=node.cpu, cpu_granted=round(sum(one.resources.cpu for one in granted), 3),
         memory_bytes=node.memory_bytes, memory_granted_bytes=sum(one.resources.memory_bytes for one in granted),
-        gpus=len(node.cards), gpus_granted=len({gpu for one in granted for gpu in one.placement.gpus}),
+        gpus=len({card_of(card.id) for card in node.cards}),
+        gpus_granted=len({card_of(gpu) for one in granted for gpu in one.placement.gpus}),
     )  # fmt: skip

@@ -13,7 +13,7 @@ from deploy.api.training_facts import YIELDED_STATES
 from events.types.reclaims import ReclaimChanged
 from events.types.training import MemberGrant, RunState, TrainingDeclared, TrainingGranted
 from events.units import Instant
-from preemption.core.gpus.shapes import MILLI, Spot
+from preemption.core.gpus.shapes import MILLI
 from preemption.core.reclaim.pool_policy import PoolPolicy
 from preemption.core.reclaim.prechecking import Pool, task_of
 from preemption.core.reclaim.values import Held, Job
@@ -86,8 +86,7 @@ def _held(pool: Pool, members: Sequence[MemberGrant]) -> tuple[Held, ...]:
         columns = {spec.id: column for column, spec in enumerate(pool.space.nodes[row].cards)}
         if all(card in columns for card in member.placement.gpus):
             cards = tuple(columns[card] for card in member.placement.gpus)
-            spot = Spot(row, cards, 0, start=0) if task.profile else Spot(row, cards, task.milli)
-            held.append(Held(task, spot))
+            held.append(Held(task, pool.space.held_spot(row, cards, task)))
     return tuple(held)
 
 
@@ -97,7 +96,9 @@ def _worth(how: tuple[Pool, PoolPolicy], members: Sequence[MemberGrant]) -> floa
     products = {(node.node, card.id): card.product for node in pool.nodes for card in node.cards}
     total = 0.0
     for member in members:
-        share = task_of(member.resources).milli / MILLI
+        task = task_of(member.resources)
+        spot = pool.spot(member.placement, task)
+        share = 1.0 if spot is None or task.profile else spot.milli / MILLI
         places = ((member.placement.node, card) for card in member.placement.gpus)
         total += sum(settings.worth(products.get(place, "")) * share for place in places)
     return total

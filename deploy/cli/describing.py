@@ -90,7 +90,12 @@ def _tell(story: Mapping[str, Any]) -> list[str]:
 def _who(model: Mapping[str, Any]) -> list[str]:
     metadata, spec = model["metadata"], model["spec"]
     scaling, resources = spec.get("scaling", {}), spec.get("resources", {})
-    gpus = resources.get("migProfile") or resources.get("gpuFraction") or resources.get("gpus", 0)
+    gpus = (
+        resources.get("migProfile")
+        or resources.get("gpuFraction")
+        or resources.get("gpuMemory")
+        or resources.get("gpus", 0)
+    )
     needs = f"{gpus} GPU, {resources.get('cpu')} CPU, {resources.get('memory')} memory"
     bounds = f"{scaling.get('minReplicas')} to {scaling.get('maxReplicas')} replicas"
     cost = scaling.get("coldStartCost")

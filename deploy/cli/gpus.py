@@ -60,7 +60,7 @@ def gpus(connection: Connection, output: str) -> None:
         if seen:
             show_table(_SEEN, seen)
     lost = 100 * inventory["fragmentation"]
-    say(f"{inventory['free']:g} of {inventory['total']} GPUs are free; {lost:.1f} % of all are free and of no use")
+    say(f"{inventory['free']:g} of {inventory['total']:g} GPUs are free; {lost:.1f} % of all are free and of no use")
 
 
 _COLUMNS: Final = ("NODE", "GPU", "PRODUCT", "USABLE", "NVLINK", "NUMA", "A100S", "FREE", "HOLDERS")
@@ -109,6 +109,8 @@ def _domain(number: int | None) -> str:
 
 def _kind(card: Mapping[str, Any]) -> str:
     product = card["product"] or ("virtual" if card["virtual"] else UNKNOWN)
+    if card["turns"]:
+        return f"{product} 1/{card['turns']}"
     return f"{product} {card['profile']}" if card["profile"] else str(product)
 
 
@@ -122,7 +124,7 @@ def _holder(holder: Mapping[str, Any]) -> str:
 
 def picture(inventory: Mapping[str, Any]) -> list[str]:
     """One line a node, one block a card, one letter a model; a legend below. Between two cards: ``=`` where they reach
-    each other over NVLink, ``|`` where they hang on different NUMA nodes."""
+    each other over NVLink, ``|`` where they hang on different NUMA nodes; between two turns of a card ``:``."""
     models = sorted({holder["model"] for card in _cards(inventory) for holder in card["holders"]})
     marks = {model: _LETTERS[index] if index < len(_LETTERS) else _OTHERS for index, model in enumerate(models)}
     width = max((len(node["node"]) for node in inventory["nodes"]), default=0)
@@ -131,21 +133,39 @@ def picture(inventory: Mapping[str, Any]) -> list[str]:
     ]
     legend = [f"{mark} {model}" for model, mark in marks.items() if mark != _OTHERS]
     legend += [f"{_OTHERS} others"] if _OTHERS in marks.values() else []
-    joins = {_join(*pair).strip() for node in inventory["nodes"] for pair in pairwise(node["cards"])}
+    joins = {_join(*pair).strip() for node in inventory["nodes"] for pair in pairwise(_in_turn(node["cards"]))}
     legend += [f"{_FREE} free", *(words for mark, words in _JOINS.items() if mark in joins)]
     return [*lines, "", "   ".join(legend)]
 
 
-_JOINS: Final = {"=": "= NVLink", "|": "| another NUMA node"}
+_JOINS: Final = {"=": "= NVLink", "|": "| another NUMA node", ":": ": a turn of the same card"}
 
 
 def _row_of_blocks(cards: Sequence[Mapping[str, Any]], marks: Mapping[str, str]) -> str:
-    blocks = [_block(card, marks) for card in cards]
-    joins = [_join(*pair) for pair in pairwise(cards)]
-    return "".join(part for both in zip(blocks, [*joins, ""], strict=True) for part in both) if blocks else ""
+    row = ""
+    for left, right in pairwise([*_in_turn(cards), None]):
+        assert left is not None  # the last is no card
+        join = None if right is None else _join(left, right)
+        row += _block(left, marks) + (join if join == ":" else "" if join is None else f"]{join}[")
+    return f"[{row}]" if row else ""
+
+
+def _in_turn(cards: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """The turns of a card beside each other, where the first of them is."""
+    places: dict[str, int] = {}
+    for card in cards:
+        places.setdefault(_name(card), len(places))
+    return sorted(cards, key=lambda card: places[_name(card)])
+
+
+def _name(card: Mapping[str, Any]) -> str:
+    """Of a turn that of its card."""
+    return str(card["id"]).partition("::")[0] if card["turns"] else str(card["id"])
 
 
 def _join(left: Mapping[str, Any], right: Mapping[str, Any]) -> str:
+    if _name(left) == _name(right):
+        return ":"
     if left.get("link") is not None and left.get("link") == right.get("link"):
         return "="
     numas = {left.get("numa"), right.get("numa")}
@@ -157,6 +177,7 @@ def _cards(inventory: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def _block(card: Mapping[str, Any], marks: Mapping[str, str]) -> str:
-    """A card's eighths; whoever holds any of it has one at least."""
+    """A card's eighths; whoever holds any of it has one at least, and so has a turn."""
     held = "".join(marks[one["model"]] * max(1, round(one["share"] * PARTS)) for one in card["holders"])
-    return f"[{held[:PARTS]:{_FREE}<{PARTS}}]"
+    width = max(1, PARTS // card["turns"]) if card["turns"] else PARTS
+    return f"{held[:width]:{_FREE}<{width}}"

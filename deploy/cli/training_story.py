@@ -80,7 +80,12 @@ def _tell(story: Mapping[str, Any]) -> list[str]:
 def _who(job: Mapping[str, Any]) -> list[str]:
     metadata, spec = job["metadata"], job["spec"]
     resources, contract, rules = spec.get("resources", {}), spec.get("checkpoint", {}), spec.get("preemption", {})
-    gpus = resources.get("migProfile") or resources.get("gpuFraction") or resources.get("gpus", 0)
+    gpus = (
+        resources.get("migProfile")
+        or resources.get("gpuFraction")
+        or resources.get("gpuMemory")
+        or resources.get("gpus", 0)
+    )
     least = spec.get("elasticity", {}).get("minMembers")
     gang = counted(spec.get("members", 1), "member") + (f", {least} at least" if least else "")
     yields = f"at most {rules.get('budgetPerHour')} times an hour, after {rules.get('minRuntime')} of a run"

@@ -22,6 +22,8 @@ CHOSEN: Final = "nvidia.com/use-gpuuuid"
 """Of a pod: the cards that HAMi's scheduler may take for it."""
 PERCENTAGE: Final = "nvidia.com/gpumem-percentage"
 """A share of a card's memory; none asked for, or 100: the card alone."""
+MEMORY: Final = "nvidia.com/gpumem"
+"""So many MiB of a card's memory instead."""
 _SHARED: Final = "hami-"
 """Before the UUID, in the id of such a card."""
 

@@ -2,7 +2,8 @@
 
 Which card a container gets the kubelet's device plugin decides, at its start; the scheduler and we count only. So cards
 have names of our own, ``gpu-0`` and on, one for each that is not taken by others, and the ledger's arithmetic is exact
-as long as every replica that runs keeps the names it was granted: those are listed first. Where no plugin counts cards,
+as long as every replica that runs keeps the names it was granted: those are listed first. Where the plugin shares cards
+by time-slicing or MPS, their turns are listed (`slicing`). Where no plugin counts cards,
 those count that a driver publishes one by one (`devices`), and where HAMi shares cards, those that it lists (`hami`).
 """
 
@@ -14,12 +15,13 @@ from collections.abc import Collection, Iterable, Mapping
 from math import floor
 from typing import Final
 
-from deploy.kubernetes import hami
+from deploy.kubernetes import hami, slicing
 from deploy.kubernetes.devices import is_device
+from deploy.kubernetes.slicing import SHARED
 from deploy.kubernetes.views import NodeView, PodView
 from events.types.replicas import Card, CardsObserved
 
-GPU: Final = "nvidia.com/gpu"
+GPU: Final = slicing.GPU
 _MIG: Final = re.compile(r"nvidia\.com/mig-([0-9]+g\.[0-9]+gb(?:\.me)?)")
 
 
@@ -42,12 +44,15 @@ def observed(
         )  # fmt: skip
     taken = _taken(foreign)
     free = {name: amount - taken.get(name, 0.0) for name, amount in node.allocatable.items()}
-    cards = _cards(node, "gpu", _count(free, GPU), held, "")
+    turns = slicing.turns_in(node.labels, node.allocatable)
+    cards = _cards(node, "gpu", _count(free, GPU), held, "") if turns == 0 else ()
+    for resource in (GPU, SHARED) if turns else ():
+        cards += _turns(node, resource, (turns or 0, _count(free, resource)), held)
     for resource in sorted(free):
         profile = mig_profile(resource)
-        if profile:
+        if profile and not slicing.instances_are_shared(node.labels, resource):
             cards += _cards(node, f"mig-{profile}", _count(free, resource), held, profile)
-    if node.shared is not None or not any(name == GPU or mig_profile(name) for name in node.allocatable):
+    if node.shared is not None or not any(name in (GPU, SHARED) or mig_profile(name) for name in node.allocatable):
         cards = claimed
     return CardsObserved(
         node=node.name, cpu=max(0.0, round(free.get("cpu", 0.0), 3)), memory_bytes=max(0, floor(free.get("memory", 0))),
@@ -91,10 +96,23 @@ def _cards(node: NodeView, prefix: str, count: int, held: Collection[str], profi
     )
 
 
+def _turns(node: NodeView, resource: str, how: tuple[int, int], held: Collection[str]) -> tuple[Card, ...]:
+    """So many turns (the second number) of cards that have so many each (the first)."""
+    turns, count = how
+    return tuple(
+        Card(id=name, product=node.product, memory_bytes=node.card_bytes, turns=turns)
+        for name in slicing.names(resource, turns, count, held)
+    )  # fmt: skip
+
+
 def _held_cards(node: NodeView, held: Collection[str]) -> tuple[Card, ...]:
     """The cards of replicas that still run on a node that takes no new ones."""
     gpus = [name for name in held if name.startswith("gpu-")]
-    return _cards(node, "gpu", len(gpus), gpus, "")
+    turns = slicing.turns_in(node.labels, node.allocatable) or 0
+    shared = [name for name in held if any(slicing.is_turn(name, one, turns) for one in (GPU, SHARED))]
+    return _cards(node, "gpu", len(gpus), gpus, "") + tuple(
+        Card(id=name, product=node.product, memory_bytes=node.card_bytes, turns=turns) for name in sorted(shared)
+    )
 
 
 def _number(name: str) -> int:

@@ -36,8 +36,9 @@ _NAMED: Final = Rule(
 )
 
 _RESOURCES: Final = (
-    Rule("(self.gpus > 0 ? 1 : 0) + (has(self.gpuFraction) ? 1 : 0) + (has(self.migProfile) ? 1 : 0) <= 1",
-         "gpus, gpuFraction and migProfile are given together; keep one"),
+    Rule("(self.gpus > 0 ? 1 : 0) + (has(self.gpuFraction) ? 1 : 0) + (has(self.gpuMemory) ? 1 : 0)"
+         " + (has(self.migProfile) ? 1 : 0) <= 1",
+         "gpus, gpuFraction, gpuMemory and migProfile are given together; keep one"),
 )  # fmt: skip
 
 _MOUNT: Final = (

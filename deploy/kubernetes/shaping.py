@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import floor
 from typing import Any, Final, Protocol
 
-from deploy.kubernetes import hami
+from deploy.kubernetes import hami, slicing
 from deploy.kubernetes.devices import CLAIM, CLAIMS, claim_spec, is_device
 from deploy.kubernetes.nodes import GPU, mig_resource
 from deploy.kubernetes.quantities import write_cpu
@@ -132,7 +133,8 @@ def write_grant(uid: str, grant: ReplicaGrant) -> str:
         "gpus": list(grant.placement.gpus),
         "resources": {"gpus": resources.gpus, "gpu_fraction": resources.gpu_fraction,
                       "mig_profile": resources.mig_profile, "cpu": resources.cpu,
-                      "memory_bytes": resources.memory_bytes},
+                      "memory_bytes": resources.memory_bytes,
+                      **({"gpu_bytes": resources.gpu_bytes} if resources.gpu_bytes else {})},
     }, separators=(",", ":"))  # fmt: skip
 
 
@@ -192,7 +194,7 @@ def _resources(grant: ReplicaGrant) -> Manifest:
     wanted = grant.resources
     memory = str(wanted.memory_bytes)
     claim = claim_of(grant)
-    gpus = {} if claim else gpu_requests(wanted)
+    gpus = {} if claim else gpu_requests(wanted, grant.placement.gpus)
     made: Manifest = {
         "requests": {"cpu": write_cpu(wanted.cpu), "memory": memory, **gpus}, "limits": {"memory": memory, **gpus},
     }  # fmt: skip
@@ -217,7 +219,7 @@ def claim_of(grant: Granted) -> Manifest:
     cards = grant.placement.gpus
     if not cards or not is_device(cards[0]):
         return {}
-    if grant.resources.gpu_fraction or grant.resources.mig_profile:
+    if grant.resources.gpu_fraction or grant.resources.gpu_bytes or grant.resources.mig_profile:
         raise ValueError(
             f"node {grant.placement.node} offers its GPUs by resource claims, of which relume makes whole ones only; "
             "ask for resources.gpus, or keep the model from that node by pod.nodeSelector"
@@ -240,13 +242,19 @@ def claim(pod: Manifest, grant: Granted, uid: str = "") -> Manifest | None:
     return {"apiVersion": CLAIMS.api_version, "kind": CLAIMS.kind, "metadata": metadata, "spec": spec}
 
 
-def gpu_requests(wanted: Resources) -> Mapping[str, str]:
-    """The extended resources of whole GPUs, of a MIG instance, or of a part of a GPU (HAMi's, in per cent of its
-    memory)."""
+def gpu_requests(wanted: Resources, cards: Sequence[str] = ()) -> Mapping[str, str]:
+    """The extended resources of whole GPUs, of a MIG instance, of a turn of a time-sliced GPU, or of a part of a GPU
+    (HAMi's, in per cent or MiB of its memory). Per cents are rounded down: the sum of all may be no more than the
+    card."""
     if wanted.mig_profile:
         return {mig_resource(wanted.mig_profile): "1"}
+    turn = slicing.resource_of(cards[0]) if cards else None
+    if turn is not None:
+        return {turn: "1"}
+    if wanted.gpu_bytes:
+        return {GPU: "1", hami.MEMORY: str(-(-wanted.gpu_bytes >> 20) or 1)}
     if wanted.gpu_fraction:
-        return {GPU: "1", hami.PERCENTAGE: str(max(1, round(wanted.gpu_fraction * 100)))}
+        return {GPU: "1", hami.PERCENTAGE: str(max(1, floor(round(wanted.gpu_fraction * 100, 6))))}
     return {GPU: str(wanted.gpus)} if wanted.gpus else {}
 
 

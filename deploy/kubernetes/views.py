@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from deploy.kubernetes import hami
+from deploy.kubernetes import hami, slicing
 from deploy.kubernetes.quantities import read_quantity
 from deploy.kubernetes.resources import Json
 from deploy.kubernetes.times import read_time
@@ -144,7 +144,7 @@ def node_of(item: Json) -> NodeView:
         name=item["metadata"]["name"], ready=ready,
         usable=ready and not spec.get("unschedulable", False),
         allocatable={name: read_quantity(text) for name, text in status.get("allocatable", {}).items()},
-        product=str(labels.get("nvidia.com/gpu.product", "")),
+        product=slicing.product_of(labels),
         card_bytes=int(mebibytes) << 20 if mebibytes.isdigit() else 0,
         labels={str(key): str(value) for key, value in labels.items()},
         shared=hami.cards_in(item["metadata"].get("annotations", {})),

@@ -355,8 +355,7 @@ class Start:
             replica=grant.replica, data_dir=tools.folder.mark, port=wanted.port, cpu=grant.resources.cpu, cards=cards,
             devices=devices,
         )  # fmt: skip
-        share = grant.resources.gpu_fraction
-        limits = {} if tools.limits is None else tools.limits.environment(grant.replica, share, devices, env)
+        limits = {} if tools.limits is None else tools.limits.environment(grant.replica, grant.resources, devices, env)
         now = format_instant(tools.clock.now())
         return Order(
             argv=prepared.launch.argv,

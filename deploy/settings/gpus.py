@@ -4,6 +4,7 @@
 8xH100-80GB:nvlink=0                             eight cards that all reach each other over NVLink
 2xL40S:memory=48Gi:numa=0,2xL40S:memory=48Gi:numa=1      two on each of two NUMA nodes
 1xA100-40GB:mig=3g.20gb/2*1g.5gb,1xA100-40GB     one split into three MIG instances, one whole
+2xL4:memory=24Gi:turns=4                         two time-sliced cards, each of four turns
 """
 
 from __future__ import annotations
@@ -17,18 +18,23 @@ from events.types.replicas import Card
 from events.units import parse_quantity
 from preemption.core.gpus.mig_names import family_of, named_bytes, profile_bytes, starts_beside
 from preemption.core.gpus.mig_table import PRODUCTS, PROFILES
+from preemption.core.gpus.parts import TURN
 
 MOST: Final = 1024
 """Cards of one machine; many more than any has."""
 
+MOST_TURNS: Final = 64
+"""Of one card; NVIDIA's MPS allows 48 and 60 clients, and Google's time-sharing 48."""
+
 _GROUP: Final = re.compile(r"(?P<count>[0-9]{1,4})(?:x(?P<product>[A-Za-z0-9][A-Za-z0-9 ._-]{0,62}))?(?P<options>:.*)?")
 _TIMES: Final = re.compile(r"(?:(?P<count>[0-9]{1,2})\*)?(?P<profile>.+)")
-_OPTIONS: Final = ("memory", "mig", "numa", "nvlink")
+_OPTIONS: Final = ("memory", "mig", "numa", "nvlink", "turns")
 
 
 @dataclass(frozen=True, slots=True)
 class CardGroup:
-    """Cards that are alike. `mig`: the profiles that each is split into; none: it is whole."""
+    """Cards that are alike. `mig`: the profiles that each is split into; `turns`: how many a time-sliced one has. With
+    neither it is whole."""
 
     count: int
     product: str = "virtual"
@@ -36,6 +42,7 @@ class CardGroup:
     mig: tuple[str, ...] = ()
     numa: int | None = None
     nvlink: int | None = None
+    turns: int = 0
 
 
 def parse_gpus(text: str) -> tuple[CardGroup, ...]:
@@ -58,11 +65,20 @@ def checked_gpus(value: object) -> int | str:
 
 
 def made_up_cards(groups: tuple[CardGroup, ...]) -> tuple[Card, ...]:
-    """The cards themselves, in the order in which they were declared."""
+    """The cards themselves, in the order in which they were declared; last the turns of time-sliced ones, the first of
+    each before the second of any."""
     cards: list[Card] = []
+    turns: list[tuple[int, Card]] = []
     each = (group for group in groups for _ in range(group.count))
     for index, group in enumerate(each):
         name = f"virtual-{index}"
+        if group.turns:
+            turns += [
+                (turn, Card(id=f"{name}{TURN}{turn}", product=group.product, memory_bytes=group.memory_bytes,
+                            virtual=True, link=group.nvlink, numa=group.numa, turns=group.turns))
+                for turn in range(group.turns)
+            ]  # fmt: skip
+            continue
         if not group.mig:
             cards.append(Card(id=name, product=group.product, memory_bytes=group.memory_bytes, virtual=True,
                               link=group.nvlink, numa=group.numa))  # fmt: skip
@@ -73,7 +89,7 @@ def made_up_cards(groups: tuple[CardGroup, ...]) -> tuple[Card, ...]:
                  memory_bytes=0 if family is None else profile_bytes(family, profile))
             for at, profile in enumerate(group.mig)
         ]  # fmt: skip
-    return tuple(cards)
+    return (*cards, *(card for _, card in sorted(turns, key=lambda one: one[0])))
 
 
 def _group(text: str) -> CardGroup:
@@ -84,9 +100,20 @@ def _group(text: str) -> CardGroup:
     memory = _memory(options["memory"]) if "memory" in options else 0
     product, memory = _product(found["product"] or "virtual", memory)
     mig = _profiles(options["mig"], product, memory) if "mig" in options else ()
+    turns = _turns(options)
+    if mig and turns:
+        raise ValueError("mig and turns are given together; a card is split or time-sliced, keep one")
     return CardGroup(
-        int(found["count"]), product, memory, mig, _number("numa", options), None if mig else _number("nvlink", options)
-    )
+        int(found["count"]), product, memory, mig, _number("numa", options),
+        None if mig else _number("nvlink", options), turns,
+    )  # fmt: skip
+
+
+def _turns(options: Mapping[str, str]) -> int:
+    text = options.get("turns", "0")
+    if not text.isdecimal() or not (text == "0" or 2 <= int(text) <= MOST_TURNS):
+        raise ValueError(f"turns={text} is none; write turns=2 to turns={MOST_TURNS}")
+    return int(text)
 
 
 def _options(text: str) -> dict[str, str]:

@@ -119,11 +119,11 @@ class Settings(WeightFields, CachePeerFields, PeerFields, PrometheusFields, Kube
     """Certificates (PEM) of the authorities whose clients may use the admin port; with admin_tls_cert."""
 
     gpus: Annotated[int | str, BeforeValidator(checked_gpus)] | None = None
-    """Virtual GPUs to declare: how many, or which, such as 2xA100-80GB:nvlink=0,1xA100-40GB:mig=3g.20gb/2*1g.5gb.
-    Default: the real ones, if there are any."""
+    """Virtual GPUs to declare: how many, or which, such as 2xA100-80GB:nvlink=0,1xA100-40GB:mig=3g.20gb/2*1g.5gb,
+    1xL4:turns=4. Default: the real ones, if there are any."""
     gpu_limiter: Path | None = None
-    """HAMi-core's library (libvgpu.so), which keeps whoever has a gpuFraction of a real card to that share of its
-    memory. Default: none, and nothing keeps them."""
+    """HAMi-core's library (libvgpu.so), which keeps whoever has a gpuFraction or gpuMemory of a real card to that
+    much of its memory. Default: none, and nothing keeps them."""
     cpu: Annotated[float, Field(gt=0)] | None = None
     """Cores that replicas may use together. Default: all."""
     memory: Annotated[Quantity, Field(gt=0)] | None = None

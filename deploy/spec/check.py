@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeVar, get_args
 
@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from deploy.spec.document import API_VERSION, CROSS_FIELD
 from deploy.spec.kinds import KINDS, Document, Kind
+from deploy.spec.mig import REPORTED
 from deploy.spec.model import Model
 from deploy.spec.pool import GpuPool
 from deploy.spec.problem import SpecProblem, SpecRefused, path_text
@@ -59,31 +60,33 @@ _PATTERN_REMEDIES = {
 }
 
 
-def check(document: object) -> Document:
-    """What a plain document (as JSON or YAML gives it) declares; SpecRefused with every problem otherwise."""
+def check(document: object, reported: Collection[str] | None = ()) -> Document:
+    """What a plain document (as JSON or YAML gives it) declares; SpecRefused with every problem otherwise. `reported`:
+    MIG profiles that are right though our table lacks them, since cards report them; None: all that could be one."""
     problems = list(_head_problems(document))
     if problems:
         raise SpecRefused(problems)
     assert isinstance(document, Mapping)  # else there was a problem
     kind = KINDS[document["kind"]]
     try:
-        return _validated(kind, document)
+        return _validated(kind, document, reported)
     except ValidationError as error:
-        raise SpecRefused(_all_problems(kind, document, error)) from None
+        raise SpecRefused(_all_problems(kind, document, error, reported)) from None
 
 
 def check_as(shape: type[D], document: object) -> D:
-    """As `check`, where only this kind has a meaning."""
-    checked = check(document)
+    """As `check`, where only this kind has a meaning. A declaration that was taken once is so again, whatever cards are
+    there."""
+    checked = check(document, None)
     if not isinstance(checked, shape):
         rule = f"there must be a {shape.__name__} here"
         raise SpecRefused([SpecProblem("kind", checked.kind, rule, f"declare kind: {shape.__name__}")])
     return checked
 
 
-def _validated(kind: Kind, document: object) -> Document:
+def _validated(kind: Kind, document: object, reported: Collection[str] | None) -> Document:
     """As JSON, strictly: ``"4"`` is no number and ``true`` no 1, while lists and names of enums are what they are."""
-    return kind.shape.model_validate_json(json.dumps(document), strict=True)
+    return kind.shape.model_validate_json(json.dumps(document), strict=True, context={REPORTED: reported})
 
 
 def _head_problems(document: object) -> Iterator[SpecProblem]:
@@ -101,7 +104,9 @@ def _head_problems(document: object) -> Iterator[SpecProblem]:
         yield SpecProblem("kind", kind, rule, f"write kind: {near}")
 
 
-def _all_problems(kind: Kind, document: object, error: ValidationError) -> list[SpecProblem]:
+def _all_problems(
+    kind: Kind, document: object, error: ValidationError, reported: Collection[str] | None
+) -> list[SpecProblem]:
     """The problems of the fields, and the broken rules between those fields that are right."""
     found = error.errors(include_url=False)
     if found[0]["type"] == "json_invalid":  # a lone surrogate, or nesting deeper than any declaration
@@ -109,12 +114,12 @@ def _all_problems(kind: Kind, document: object, error: ValidationError) -> list[
         return [SpecProblem("", None, rule, "remove escapes such as \\ud800, and nest less")]
     rules: Sequence[Any] = []
     if any(one["type"] != CROSS_FIELD for one in found):
-        rules = _rules_without(kind, document, [one["loc"] for one in found])
+        rules = _rules_without(kind, document, [one["loc"] for one in found], reported)
     problems = [_problem(document, one) for one in (*found, *rules)]
     return list({(problem.path, problem.rule): problem for problem in problems}.values())
 
 
-def _rules_without(kind: Kind, document: object, wrong: Sequence[Loc]) -> list[Any]:
+def _rules_without(kind: Kind, document: object, wrong: Sequence[Loc], reported: Collection[str] | None) -> list[Any]:
     """The rules between fields that are broken when the fields at `wrong` are left out (their defaults stand in)."""
     pruned = copy.deepcopy(document)
     left_out: set[str] = set()
@@ -122,7 +127,7 @@ def _rules_without(kind: Kind, document: object, wrong: Sequence[Loc]) -> list[A
         left_out.update(map(path_text, wrong))
         _leave_out(kind, pruned, wrong)
         try:
-            _validated(kind, pruned)
+            _validated(kind, pruned, reported)
         except ValidationError as error:
             found = error.errors(include_url=False)
             wrong = [one["loc"] for one in found if one["type"] != CROSS_FIELD]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -57,8 +57,8 @@ def load_files(names: Sequence[str], stdin: BinaryIO) -> Loaded:
     return Loaded(tuple(documents), (*problems, *_twice(documents)))
 
 
-def load_bytes(raw: bytes, file: str) -> Loaded:
-    """Read the documents of one file's content; `file` is its name in messages."""
+def load_bytes(raw: bytes, file: str, reported: Collection[str] = ()) -> Loaded:
+    """Read the documents of one file's content; `file` is its name in messages, `reported` as in `check`."""
     trees, problems = read_trees(raw, file)
     documents: list[Document] = []
     for tree in trees:
@@ -67,7 +67,7 @@ def load_bytes(raw: bytes, file: str) -> Loaded:
         if tree.value is None:
             continue
         try:
-            documents.append(check(tree.value))
+            documents.append(check(tree.value, reported))
         except SpecRefused as refused:
             lines = {path_text(path): line for path, line in tree.lines.items()}
             problems += [_placed(problem, lines, file) for problem in refused.problems]

@@ -6,7 +6,7 @@ import json
 from itertools import pairwise
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, StringConstraints, ValidationError, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, ValidationError, ValidationInfo, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from autoscaler.policy_spec import OWN_PATTERN
@@ -132,12 +132,12 @@ class Model(Spec):
     """How the model runs and scales."""
 
     @model_validator(mode="after")
-    def _rules_between_fields(self) -> Self:
+    def _rules_between_fields(self, info: ValidationInfo) -> Self:
         broken = [
             *_engine_rules(self.spec),
             *_adapter_rules(self.spec),
             *_sleep_rules(self.spec),
-            *mig_rules(self.spec.resources),
+            *mig_rules(self.spec.resources, info),
             *_pod_rules(self.spec),
             *_scaling_rules(self.spec),
             *_time_rules(self.spec),
@@ -198,7 +198,8 @@ def _sleep_rules(spec: ModelSpec) -> list[InitErrorDetails]:
         return []
     level = spec.cold_start.sleep.level
     resources = spec.resources.resolve()
-    cards = max(resources.gpus, 1 if resources.gpu_fraction or resources.mig_profile else 0)
+    part = resources.gpu_fraction or resources.gpu_bytes or resources.mig_profile
+    cards = max(resources.gpus, 1 if part else 0)
     adapters = tuple((one.name, "") for one in spec.weights.adapters) if spec.weights is not None else ()
     asked = LaunchRequest(
         ModelName("any"), ReplicaName("any-r1-0"), "localhost", 1, spec.slots, gpus=("0",) * cards,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import ValidationError, model_validator
+from pydantic import ValidationError, ValidationInfo, model_validator
 from pydantic_core import InitErrorDetails
 
 from deploy.spec.document import MetadataSpec, broken_rule
@@ -35,8 +35,8 @@ class TrainingJob(Spec):
     """What it runs, and how it shares GPUs."""
 
     @model_validator(mode="after")
-    def _rules_between_fields(self) -> Self:
-        broken = [*mig_rules(self.spec.resources), *_gang_rules(self.spec), *_contract_rules(self.spec)]
+    def _rules_between_fields(self, info: ValidationInfo) -> Self:
+        broken = [*mig_rules(self.spec.resources, info), *_gang_rules(self.spec), *_contract_rules(self.spec)]
         if broken:
             raise ValidationError.from_exception_data("TrainingJob", broken)
         return self

@@ -153,9 +153,10 @@ class ReplicasObserved:
 @value
 class Card:
     """One GPU of a node, or one MIG instance of one: then `profile` is its profile, and `id` and `memory_bytes` are the
-    instance's (a card that is split is not listed itself). `virtual`: declared with --gpus, for machines without
-    one. Cards of a node with the same `link` all reach each other over NVLink; `numa` is the NUMA node that a card
-    hangs on. None: none that is known."""
+    instance's (a card that is split is not listed itself). Or one turn of a time-sliced card: then `turns` is how many
+    its card has, `id` the turn's (``CARD::NUMBER``), and `memory_bytes` its whole card's. `virtual`: declared with
+    --gpus, for machines without one. Cards of a node with the same `link` all reach each other over NVLink; `numa` is
+    the NUMA node that a card hangs on. None: none that is known."""
 
     id: str
     product: str = ""
@@ -164,6 +165,7 @@ class Card:
     profile: str = ""
     link: Count | None = None
     numa: Count | None = None
+    turns: Count = 0
 
 
 CLOSES: Final = frozenset({"NoSchedule", "NoExecute"})

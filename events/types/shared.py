@@ -20,13 +20,15 @@ At = Annotated[float, Gt(0)]
 
 @value
 class Resources:
-    """What one replica needs: whole GPUs or a fraction of one, cores, bytes of memory."""
+    """What one replica needs: whole GPUs, a fraction of one, bytes of one's memory, or a MIG profile; cores; bytes of
+    main memory."""
 
     gpus: Count = 0
     gpu_fraction: Amount = 0.0
     mig_profile: str = ""
     cpu: Amount = 0.0
     memory_bytes: Count = 0
+    gpu_bytes: Count = 0
 
 
 @value

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from preemption.core.gpus.shapes import CPU_PER_CARD
-from preemption.core.inventory import MILLI, Ledger, Node
+from preemption.core.inventory import Ledger, Node
 
 Fragmentation = tuple[int, int]
 """By how much the fragmentation of the pool grows (below zero: it shrinks), and what the node then has free, with its
@@ -40,7 +40,7 @@ class Freeing:
         gradient, before = self._ledger.gradient, node.look
         node.take(self._ledger.holdings[replica], -1)
         after = node.look
-        left = after.cpu + CPU_PER_CARD * (sum(after.free) + sum(MILLI * count for _, count in after.instances))
+        left = after.cpu + CPU_PER_CARD * after.have.total
         return gradient.lost(after) - gradient.lost(before), -left
 
     def node_of(self, replica: str) -> str:

@@ -13,6 +13,7 @@ import heapq
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from preemption.core.gpus.parts import WHOLE, Kind, part_of
 from preemption.core.gpus.shapes import CPU_PER_CARD, LEFT_PARTS, MILLI
 from preemption.core.gpus.topology import Domain, apart, pick
 
@@ -36,41 +37,72 @@ NEEDS: Final = 1 << 8
 Instances = tuple[tuple[str, int], ...]
 """MIG profiles, and how many instances of each nobody holds."""
 
+Turns = tuple[tuple[Kind, int], ...]
+"""Kinds of turns of time-sliced cards, and how many of each nobody holds."""
 
-class Look(NamedTuple):
-    """What of a node counts when places are compared; nodes that look alike are as good. `free`: thousandths of each
-    card that is given out in parts, in the node's order where the `domains` of these cards are known, else by size."""
 
-    cpu: int
+class Have(NamedTuple):
+    """What is free of a node's cards. `free`: thousandths of each card that is given out in parts, in the node's order
+    where the `domains` of these cards are known, else by size; `usable`: the bytes that programs can have of each,
+    one number where all are alike, none where it is known of none."""
+
     free: tuple[int, ...]
     instances: Instances = ()
     domains: tuple[Domain, ...] = ()
+    usable: tuple[int, ...] = ()
+    turns: Turns = ()
+
+    @property
+    def total(self) -> int:
+        """Thousandths of cards, all together; a MIG instance counts as one."""
+        return (sum(self.free) + MILLI * sum(count for _, count in self.instances)
+                + sum(kind.size * count for kind, count in self.turns))  # fmt: skip
+
+    def kind(self, column: int) -> Kind:
+        """Of one of the cards that are given out in parts."""
+        if not self.usable:
+            return WHOLE
+        return Kind(self.usable[column if len(self.usable) > 1 else 0])
+
+
+class Look(NamedTuple):
+    """What of a node counts when places are compared; nodes that look alike are as good."""
+
+    cpu: int
+    have: Have
+
+
+Choice = tuple[int, int, int]
+"""Of the card of which a part is taken: what it has free, its usable bytes, its turns."""
+
+_NONE: Final[Choice] = (0, 0, 0)
 
 
 class Price(NamedTuple):
-    """Less is better: `cost`, then `left` (what the node has free before: the best fit). `card`: what the chosen card
-    has free, where a part of one is taken."""
+    """Less is better: `cost`, then `left` (what the node has free before: the best fit). `card`: the chosen one, where
+    a part of one is taken."""
 
     cost: int
     left: int
-    card: int = 0
+    card: Choice = _NONE
 
 
 class Typical(NamedTuple):
-    """What usually comes: how many cards (0: none), at least so many thousandths free on each, or one instance of a MIG
-    profile; thousandths of a core; and how often, in parts of the whole."""
+    """What usually comes: how many cards (0: none), at least so many thousandths of each, or so many bytes of one, or
+    one instance of a MIG profile; thousandths of a core; and how often, in parts of the whole."""
 
     gpus: int
     milli: int
+    gpu_bytes: int
     profile: str
     cpu: int
     weight: int
 
 
-_Usual = tuple[int, int, str, int]
+_Usual = tuple[int, int, int, str, int]
 """A `Typical` without its weight."""
 
-_ANY: Final[_Usual] = (1, MILLI, "", 0)
+_ANY: Final[_Usual] = (1, MILLI, 0, "", 0)
 """What nobody has declared yet."""
 
 
@@ -88,7 +120,7 @@ class Gradient:
         self._kinds: tuple[Typical, ...] = ()
         self._scale = 1
         self._prices: dict[Need, Prices] = {}
-        self._lost: dict[tuple[int, tuple[int, ...], Instances], int] = {}
+        self._lost: dict[Look, int] = {}
 
     def declare(self, model: str, need: Need | None) -> None:
         """A model's replicas take this; None: it is not declared any more."""
@@ -128,7 +160,7 @@ class Gradient:
         """What is lost of what such a node has free: F and S of decision 20, times what usually comes weighs in all."""
         if self._stale:
             self._renew()
-        return self._lost_on(look.cpu, look.free, look.instances)
+        return self._lost_on(look)
 
     def _renew(self) -> None:
         kinds = self.typical()
@@ -140,57 +172,63 @@ class Gradient:
 
     def work_out(self, look: Look, need: Need) -> Price | None:
         """What it costs to place `need` on a node that looks so; None: it does not fit."""
-        ways = _ways(look, need)
+        ways = _ways(look.have, need)
         if look.cpu < need.cpu_milli or not ways:
             return None
-        before = self._lost_on(look.cpu, look.free, look.instances)
+        before = self._lost_on(look)
         cpu = look.cpu - need.cpu_milli
-        left = look.cpu + CPU_PER_CARD * _total(look.free, look.instances)
+        left = look.cpu + CPU_PER_CARD * look.have.total
         best: Price | None = None
-        for card, free, instances, lost in ways:
-            growth = self._lost_on(cpu, free, instances) - before + lost * self._scale
+        for card, have, lost in ways:
+            growth = self._lost_on(Look(cpu, have)) - before + lost * self._scale
             cost = LEFT_PARTS * CPU_PER_CARD * growth
-            cost += self._scale * (cpu + CPU_PER_CARD * _total(free, instances))
+            cost += self._scale * (cpu + CPU_PER_CARD * have.total)
             if best is None or (cost, card) < (best.cost, best.card):
                 best = Price(cost, left, card)
         return best
 
-    def _lost_on(self, cpu: int, free: tuple[int, ...], instances: Instances) -> int:
+    def _lost_on(self, look: Look) -> int:
         """F + S (times the scale) of a node that has so much free; see `preemption.core.gpus.mix`."""
-        key = cpu, free, instances
-        known = self._lost.get(key)
+        known = self._lost.get(look)
         if known is not None:
             return known
         if len(self._lost) >= MEMORY:
             self._lost.clear()
-        total, counts = _total(free, instances), dict(instances)
+        total, cpu = look.have.total, look.cpu
         lost = 0
         for kind in self._kinds:
-            lost += kind.weight * (total - _used(kind, cpu, free, counts))
-            if kind.milli and kind.cpu and not kind.profile:
+            lost += kind.weight * (total - (_used(kind, look.have) if cpu >= kind.cpu else 0))
+            if kind.milli and kind.cpu and not (kind.profile or _by_bytes(kind)):
                 lost += kind.weight * max(0, total - cpu * kind.gpus * kind.milli // kind.cpu)
-        self._lost[key] = lost
+        self._lost[look] = lost
         return lost
 
 
 def _usual(need: Need) -> _Usual:
-    part = bool(need.gpu_milli or need.mig_profile)
-    gpus = 1 if part else need.gpus
-    return gpus, (need.gpu_milli or MILLI) if gpus else 0, need.mig_profile, need.cpu_milli
+    gpus = 1 if need.shares or need.mig_profile else need.gpus
+    return gpus, (need.gpu_milli or MILLI) if gpus else 0, need.gpu_bytes, need.mig_profile, need.cpu_milli
 
 
-def _total(free: tuple[int, ...], instances: Instances) -> int:
-    return sum(free) + MILLI * sum(count for _, count in instances)
+def _by_bytes(kind: Typical) -> bool:
+    """Whether how much it takes of a card depends on the card alone."""
+    return kind.gpu_bytes > 0 and kind.milli == MILLI
 
 
-def _used(kind: Typical, cpu: int, free: tuple[int, ...], counts: dict[str, int]) -> int:
+def _used(kind: Typical, have: Have) -> int:
     """Thousandths that one more of this kind could be placed on; 0 when none fits."""
-    if not kind.gpus or cpu < kind.cpu:
+    if not kind.gpus:
         return 0
     if kind.profile:
-        return MILLI * counts.get(kind.profile, 0)
-    able = [one for one in free if one >= kind.milli]
-    return sum(able) if len(able) >= kind.gpus else 0
+        return MILLI * dict(have.instances).get(kind.profile, 0)
+    if not kind.gpu_bytes:  # the same of every card
+        able = [one for one in have.free if one >= kind.milli]
+    else:
+        able = [one for column, one in enumerate(have.free)
+                if one >= part_of(kind.milli, kind.gpu_bytes, have.kind(column))]  # fmt: skip
+    turns = [(turn.size * count, count) for turn, count in have.turns
+             if part_of(kind.milli, kind.gpu_bytes, turn) <= turn.size]  # fmt: skip
+    count = len(able) + sum(one for _, one in turns)
+    return sum(able) + sum(size for size, _ in turns) if count >= kind.gpus else 0
 
 
 class Prices(dict[Look, Price | None]):
@@ -208,36 +246,59 @@ class Prices(dict[Look, Price | None]):
         return found
 
 
-_Way = tuple[int, tuple[int, ...], Instances, int]
-"""What the chosen card has free, the cards and instances afterwards, and thousandths lost for want of NVLink."""
+_Way = tuple[Choice, Have, int]
+"""The chosen card, what is free afterwards, and thousandths lost for want of NVLink."""
 
 
-def _ways(look: Look, need: Need) -> list[_Way]:
+def _ways(have: Have, need: Need) -> list[_Way]:
     """Every way to place it on such a node, of cards that are alike one."""
     if need.mig_profile:
-        if dict(look.instances).get(need.mig_profile, 0) <= 0:
+        if dict(have.instances).get(need.mig_profile, 0) <= 0:
             return []
-        less = tuple((name, count - (name == need.mig_profile)) for name, count in look.instances)
-        return [(0, look.free, less, 0)]
-    if need.gpu_milli:
-        sizes = {one for one in look.free if one >= need.gpu_milli}
-        return [(one, _less(look, one, need.gpu_milli), look.instances, 0) for one in sizes]
+        less = tuple((name, count - (name == need.mig_profile)) for name, count in have.instances)
+        return [(_NONE, have._replace(instances=less), 0)]
+    if need.shares:
+        return [*_parts(have, need), *_turns(have, need)]
     if not need.gpus:
-        return [(0, look.free, look.instances, 0)]
-    whole = [column for column, one in enumerate(look.free) if one == MILLI]
+        return [(_NONE, have, 0)]
+    whole = [column for column, one in enumerate(have.free) if one == MILLI]
     if len(whole) < need.gpus:
         return []
-    picked = pick(look.domains, whole, need.gpus) if look.domains else tuple(whole[: need.gpus])
-    free = tuple(0 if column in picked else one for column, one in enumerate(look.free))
-    return [(0, _sorted(look, free), look.instances, apart(look.domains, picked) if look.domains else 0)]
+    picked = pick(have.domains, whole, need.gpus) if have.domains else tuple(whole[: need.gpus])
+    free = tuple(0 if column in picked else one for column, one in enumerate(have.free))
+    return [(_NONE, _sorted(have, free), apart(have.domains, picked) if have.domains else 0)]
 
 
-def _less(look: Look, size: int, taken: int) -> tuple[int, ...]:
-    """What is free when `taken` goes from the first card that has `size` free."""
-    at = look.free.index(size)
-    return _sorted(look, (*look.free[:at], size - taken, *look.free[at + 1 :]))
+def _parts(have: Have, need: Need) -> list[_Way]:
+    """A part of a card, by what it has free and what it is: of those that are alike the first."""
+    alike: dict[Choice, int] = {}
+    for column, one in enumerate(have.free):
+        alike.setdefault((one, have.kind(column).usable, 0), column)
+    ways = []
+    for choice, column in alike.items():
+        takes = need.part(have.kind(column))
+        if takes <= choice[0]:
+            free = (*have.free[:column], choice[0] - takes, *have.free[column + 1 :])
+            ways.append((choice, _sorted(have, free), 0))
+    return ways
 
 
-def _sorted(look: Look, free: tuple[int, ...]) -> tuple[int, ...]:
-    """In the order that looks are in."""
-    return free if look.domains else tuple(sorted(free))
+def _turns(have: Have, need: Need) -> list[_Way]:
+    """A turn of a time-sliced card, which is given whole."""
+    ways = []
+    for turn, _ in have.turns:
+        if need.part(turn) <= turn.size:
+            less = ((kind, count - (kind == turn)) for kind, count in have.turns)
+            left = tuple(one for one in less if one[1])
+            ways.append(((turn.size, turn.usable, turn.turns), have._replace(turns=left), 0))
+    return ways
+
+
+def _sorted(have: Have, free: tuple[int, ...]) -> Have:
+    """With so much free instead, in the order that looks are in."""
+    if have.domains:
+        return have._replace(free=free)
+    if len(have.usable) < 2:
+        return have._replace(free=tuple(sorted(free)))
+    both = sorted(zip(free, have.usable, strict=True))
+    return have._replace(free=tuple(one for one, _ in both), usable=tuple(one for _, one in both))

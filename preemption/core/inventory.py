@@ -1,13 +1,15 @@
 """The one ledger of what the nodes have and who holds it: GPUs, cores, memory.
 
 Everything is a whole number (thousandths of a core or of a card, bytes), so that giving back restores exactly what was
-taken. A holding is entered and given back by the replica's name, once each.
+taken. A holding is entered and given back by the replica's name, once each. How much of a card somebody takes is the
+rule of `preemption.core.gpus.parts`, as in the planner's arrays.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from events.types.grants import Placement
@@ -15,8 +17,9 @@ from events.types.limits import Limit
 from events.types.replicas import CardsObserved, Taint
 from events.types.shared import Resources
 from preemption.core.gpus.boards import domains_of
+from preemption.core.gpus.parts import WHOLE, Kind, kind_of, part_of
 from preemption.core.gpus.topology import Domain
-from preemption.core.gradient import Gradient, Instances, Look, Price, Prices
+from preemption.core.gradient import Gradient, Have, Look, Price, Prices
 
 MILLI = 1000
 """A whole core or card."""
@@ -24,18 +27,28 @@ MILLI = 1000
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one replica takes; fractions are rounded up to thousandths."""
+    """What one replica takes; fractions are rounded up to thousandths. `gpu_bytes`: of one card's memory."""
 
     gpus: int
     gpu_milli: int
     mig_profile: str
     cpu_milli: int
     memory_bytes: int
+    gpu_bytes: int = 0
 
     @property
     def any_gpu(self) -> bool:
         """Whether it takes a GPU, or a part of one."""
-        return bool(self.gpus or self.gpu_milli or self.mig_profile)
+        return bool(self.gpus or self.shares or self.mig_profile)
+
+    @property
+    def shares(self) -> bool:
+        """Whether it takes a part of a card, and may share it with others."""
+        return bool(self.gpu_milli or self.gpu_bytes)
+
+    def part(self, kind: Kind) -> int:
+        """Thousandths that it takes of each card of this kind, or `NEVER`."""
+        return part_of(self.gpu_milli or MILLI, self.gpu_bytes, kind)
 
 
 def need_of(resources: Resources) -> Need:
@@ -46,6 +59,7 @@ def need_of(resources: Resources) -> Need:
         mig_profile=resources.mig_profile,
         cpu_milli=math.ceil(round(resources.cpu * MILLI, 6)),
         memory_bytes=resources.memory_bytes,
+        gpu_bytes=resources.gpu_bytes,
     )
 
 
@@ -69,9 +83,13 @@ class Node:
     free_memory: int
     free_cards: dict[str, int]
     whole_cards: int
-    """Cards that nobody holds a part of; MIG instances are none."""
+    """Cards that nobody holds a part of; MIG instances and turns are none."""
     profiles: dict[str, str] = field(default_factory=dict)
     """The profile of each card that is a MIG instance."""
+    kinds: dict[str, Kind] = field(default_factory=dict)
+    """The kind of each other card: its usable bytes, and whether it is a turn."""
+    alike: Kind | None = WHOLE
+    """What these cards are, where all are alike and no turns; None: they differ, or some are turns."""
     holdings: dict[str, Holding] = field(default_factory=dict)
     labels: Mapping[str, str] | None = None
     taints: tuple[Taint, ...] = ()
@@ -84,11 +102,29 @@ class Node:
     def look(self) -> Look:
         """What it has free, as places are compared."""
         if self._look is None:
-            parts = self.parts
-            free = tuple(parts.values())
-            domains = tuple(self.domains[card] for card in parts) if self.domains else ()
-            self._look = Look(self.free_cpu, free if domains else tuple(sorted(free)), self._instances(), domains)
+            self._look = Look(self.free_cpu, self._have())
         return self._look
+
+    def _have(self) -> Have:
+        """What is free of its cards: those given out in parts in the node's order where it is known how they reach each
+        other, else by size."""
+        parts, domains = self.parts, tuple[Domain, ...]()
+        if self.alike is not None:
+            free = tuple(parts.values())
+            if self.domains:
+                domains = tuple(self.domains[card] for card in parts)
+            usable = (self.alike.usable,) if self.alike.usable and free else ()
+            return Have(free if domains else tuple(sorted(free)), self._instances(), domains, usable)
+        turns = Counter(kind for card, free in parts.items() if (kind := self.kinds[card]).turns and free == kind.size)
+        rest = [(free, self.kinds[card].usable, card) for card, free in parts.items() if not self.kinds[card].turns]
+        if self.domains:
+            domains = tuple(self.domains[card] for _, _, card in rest)
+        else:
+            rest.sort()
+        return Have(
+            tuple(free for free, _, _ in rest), self._instances(), domains, tuple(usable for _, usable, _ in rest),
+            tuple(sorted(turns.items())),
+        )  # fmt: skip
 
     def price(self, prices: Prices) -> Price | None:
         """What the need of these prices costs here; None: it does not fit. The last answer is remembered."""
@@ -104,7 +140,7 @@ class Node:
             return self.free_cards
         return {card: free for card, free in self.free_cards.items() if card not in self.profiles}
 
-    def _instances(self) -> Instances:
+    def _instances(self) -> tuple[tuple[str, int], ...]:
         if not self.profiles:
             return ()
         return tuple((name, len(self.free_instances(name))) for name in sorted(set(self.profiles.values())))
@@ -115,13 +151,27 @@ class Node:
         self._look = self._priced = None
         self.free_cpu -= sign * need.cpu_milli
         self.free_memory -= sign * need.memory_bytes
-        share = need.gpu_milli or MILLI
         for card in holding.placement.gpus:
             if card in self.free_cards:
                 before = self.free_cards[card]
-                self.free_cards[card] = before - sign * share
-                if card not in self.profiles:
+                self.free_cards[card] = before - sign * self.takes(need, card)
+                if card not in self.profiles and not self.kinds[card].turns:
                     self.whole_cards += (self.free_cards[card] == MILLI) - (before == MILLI)
+
+    def takes(self, need: Need, card: str) -> int:
+        """Thousandths of this card that whoever holds it with such a need has: all of it where it should not be there
+        at all, as on a card that has another kind since."""
+        kind = self.kinds.get(card, WHOLE)
+        return kind.size if card in self.profiles else min(need.part(kind), kind.size)
+
+    def fits_on(self, need: Need, card: str) -> bool:
+        """Whether a card that is given out in parts has so much free now."""
+        return self.free_cards.get(card, 0) >= need.part(self.kinds.get(card, WHOLE))
+
+    @property
+    def all_whole(self) -> int:
+        """Cards that can be had whole, were nobody on them."""
+        return sum(not kind.turns for kind in self.kinds.values())
 
     def free_instances(self, profile: str) -> list[str]:
         """MIG instances of a profile that nobody holds, in the node's order."""
@@ -139,6 +189,13 @@ class Node:
             or self.free_memory < 0
             or any(free < 0 and not self._only_cordoned(card, free) for card, free in self.free_cards.items())
         )
+
+
+def _alike(kinds: Collection[Kind]) -> Kind | None:
+    """What all of them are; None: they differ, or some are turns."""
+    found = set(kinds) or {WHOLE}
+    (first, *others) = found
+    return None if others or first.turns else first
 
 
 def cordon_name(node: str, card: str) -> str:
@@ -178,12 +235,14 @@ class Ledger:
         old = self.nodes.get(seen.node)
         holdings = self._elsewhere.pop(seen.node, {}) if old is None else old.holdings
         cards = tuple(card.id for card in seen.cards)
+        kinds = {card.id: kind_of(card) for card in seen.cards if not card.profile}
         cpu = math.floor(round(seen.cpu * MILLI, 6))
-        free_cards = dict.fromkeys(cards, MILLI)
+        free_cards = {card: kinds.get(card, WHOLE).size for card in cards}
         profiles = {card.id: card.profile for card in seen.cards if card.profile}
-        whole = len(cards) - len(profiles)
+        whole = sum(not kind.turns for kind in kinds.values())
         node = Node(
-            seen.node, cpu, seen.memory_bytes, cards, cpu, seen.memory_bytes, free_cards, whole, profiles, holdings,
+            seen.node, cpu, seen.memory_bytes, cards, cpu, seen.memory_bytes, free_cards, whole, profiles, kinds,
+            _alike(kinds.values()), holdings,
             seen.labels, seen.taints, dict(zip(cards, domains_of(seen.cards), strict=False)),
         )  # fmt: skip
         for holding in holdings.values():

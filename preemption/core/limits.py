@@ -82,7 +82,7 @@ def amount(need: Need, limit: Limit) -> float:
     """What one replica takes of what a limit counts."""
     match limit.kind:
         case LimitKind.GPUS:
-            return float(need.gpus or bool(need.gpu_milli))
+            return float(need.gpus or need.shares)
         case LimitKind.MIG:
             return float(need.mig_profile == limit.profile)
         case LimitKind.CPU:

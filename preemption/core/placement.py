@@ -20,7 +20,7 @@ from operator import attrgetter, itemgetter
 from events.types.grants import Placement
 from events.units import format_quantity
 from preemption.core.gpus.topology import pick
-from preemption.core.gradient import Gradient, Price, Prices
+from preemption.core.gradient import Choice, Gradient, Price, Prices
 from preemption.core.inventory import MILLI, Ledger, Need, Node
 from preemption.core.nearness import Soon
 from preemption.core.terms import ANYWHERE, Terms, allows, refused_by_all
@@ -128,8 +128,11 @@ def is_free(ledger: Ledger, placement: Placement, need: Need) -> bool:
     node = ledger.nodes.get(placement.node)
     if node is None or node.free_cpu < need.cpu_milli or node.free_memory < need.memory_bytes:
         return False
-    share = need.gpu_milli or MILLI
-    return all(node.free_cards.get(card, 0) >= share for card in placement.gpus)
+    return all(_has_free(node, need, card) for card in placement.gpus)
+
+
+def _has_free(node: Node, need: Need, card: str) -> bool:
+    return node.free_cards.get(card, 0) == MILLI if card in node.profiles else node.fits_on(need, card)
 
 
 def lack(ledger: Ledger, need: Need, terms: Terms = ANYWHERE) -> Lack:
@@ -160,21 +163,22 @@ def _left(node: Node, need: Need) -> int:
     """What would be left of the kind that is taken; below zero when it does not fit."""
     if need.mig_profile:
         return len(node.free_instances(need.mig_profile)) - 1
-    return _left_on_card(node, need.gpu_milli) if need.gpu_milli else node.whole_cards - need.gpus
+    return _left_on_card(node, need) if need.shares else node.whole_cards - need.gpus
 
 
-def _left_on_card(node: Node, milli: int) -> int:
-    """What the fullest card that has `milli` free would have left; below zero when none has."""
-    return min((free - milli for free in node.parts.values() if free >= milli), default=-1)
+def _left_on_card(node: Node, need: Need) -> int:
+    """What the fullest card that has room for it would have left; below zero when none has."""
+    left = (free - need.part(node.kinds[card]) for card, free in node.parts.items())
+    return min((one for one in left if one >= 0), default=-1)
 
 
-def _cards_on(node: Node, need: Need, has: int) -> tuple[str, ...]:
-    """The cards for it; of those that are given out in parts the first that `has` so much free."""
+def _cards_on(node: Node, need: Need, chosen: Choice) -> tuple[str, ...]:
+    """The cards for it; of those that are given out in parts the first that is as the chosen one."""
     if need.mig_profile:
         return (node.free_instances(need.mig_profile)[0],)
     parts = node.parts
-    if need.gpu_milli:
-        return (next(card for card in parts if parts[card] == has),)
+    if need.shares:
+        return (next(card for card, free in parts.items() if (free, *node.kinds[card]) == chosen),)
     whole = [card for card in node.cards if parts.get(card) == MILLI]
     if not node.domains or not need.gpus:
         return tuple(whole[: need.gpus])
@@ -196,13 +200,28 @@ def could_hold(node: Node, need: Need) -> bool:
 
 def _never(node: Node, need: Need) -> tuple[Kind, ...]:
     """What this node has too little of even when empty."""
-    cards = max(need.gpus, 1 if need.gpu_milli else 0)
-    gpu = len(node.cards) - len(node.profiles) < cards
+    gpu = node.all_whole < need.gpus
+    if need.shares:
+        gpu = not _shareable(node, need)
     if need.mig_profile:
         gpu = need.mig_profile not in node.profiles.values()
     short = ((Kind.GPU, gpu), (Kind.CPU, node.cpu_milli < need.cpu_milli),
              (Kind.MEMORY, node.memory_bytes < need.memory_bytes))  # fmt: skip
     return tuple(kind for kind, lacking in short if lacking)
+
+
+def _shareable(node: Node, need: Need) -> bool:
+    """Whether some card of it, were it empty, has such a part."""
+    return any(need.part(kind) <= kind.size for kind in node.kinds.values())
+
+
+def _largest_part(nodes: Sequence[Node], need: Need) -> str:
+    """Why no card has such a part, even when empty."""
+    kinds = {kind for node in nodes for kind in node.kinds.values()}
+    if not need.gpu_bytes:
+        return f"the largest turn of a time-sliced card is {max(kind.size for kind in kinds) / MILLI:g}"
+    most = max(kind.usable // max(1, kind.turns) for kind in kinds)
+    return f"the largest has {format_quantity(most)}" if most else "how much memory the cards here have is not known"
 
 
 def _never_message(nodes: Sequence[Node], need: Need) -> str:
@@ -213,9 +232,11 @@ def _never_message(nodes: Sequence[Node], need: Need) -> str:
             f"the cards here are split into {', '.join(known)}" if known else "no card here is split into MIG profiles"
         )
         return f"needs MIG profile {need.mig_profile}; {has}"
+    if need.shares and any(node.kinds for node in nodes) and not any(_shareable(node, need) for node in nodes):
+        return f"needs {_gpu_words(need)}; {_largest_part(nodes, need)}"
     shared = set(_never(nodes[0], need)).intersection(*(_never(node, need) for node in nodes))
     largest = {
-        Kind.GPU: _cards(max(len(node.cards) - len(node.profiles) for node in nodes)),
+        Kind.GPU: _cards(max(node.all_whole for node in nodes)),
         Kind.CPU: _cores(max(node.cpu_milli for node in nodes)),
         Kind.MEMORY: format_quantity(max(node.memory_bytes for node in nodes)) + " of memory",
     }
@@ -246,17 +267,27 @@ def _gpu_message(nodes: Sequence[Node], need: Need) -> str:
         free = sum(len(node.free_instances(need.mig_profile)) for node in nodes)
         total = sum(list(node.profiles.values()).count(need.mig_profile) for node in nodes)
         return f"needs {_gpu_words(need)}; {free} of {total} are free"
-    if need.gpu_milli:
-        freest = max((free for node in nodes for free in node.parts.values()), default=0)
-        return f"needs {_gpu_words(need)}; the freest card has {max(0, freest) / MILLI:g} left"
-    frees, total = [node.whole_cards for node in nodes], sum(len(node.cards) - len(node.profiles) for node in nodes)
+    if need.shares:
+        return f"needs {_gpu_words(need)}; {_freest(nodes, need)}"
+    frees, total = [node.whole_cards for node in nodes], sum(node.all_whole for node in nodes)
     words = f"needs {_gpu_words(need)}; {sum(frees)} of {total} are free"
     return words + (f", at most {max(frees)} on one node" if sum(frees) >= need.gpus else "")
+
+
+def _freest(nodes: Sequence[Node], need: Need) -> str:
+    """What the card has left that has most of what is asked for."""
+    cards = [(node, card, max(0, free)) for node in nodes for card, free in node.parts.items()]
+    if need.gpu_bytes:
+        most = max((node.kinds[card].usable * free // MILLI for node, card, free in cards), default=0)
+        return f"the freest card has {format_quantity(most)} left"
+    return f"the freest card has {max((free for _, _, free in cards), default=0) / MILLI:g} left"
 
 
 def _gpu_words(need: Need) -> str:
     if need.mig_profile:
         return f"MIG profile {need.mig_profile}"
+    if need.gpu_bytes:
+        return f"{format_quantity(need.gpu_bytes)} of a GPU's memory"
     return f"{need.gpu_milli / MILLI:g} of a GPU" if need.gpu_milli else _cards(need.gpus)
 
 

@@ -1,4 +1,5 @@
-"""Cards on Kubernetes: parts of those that HAMi shares, MIG instances, and one that falls sick."""
+"""Cards on Kubernetes: parts of those that HAMi shares, turns of time-sliced ones, MIG instances, and one that falls
+sick."""
 
 from __future__ import annotations
 
@@ -43,7 +44,9 @@ async def pods_of(here: World, model: str, count: int) -> list[Json]:
 
 async def test_parts_of_cards_and_one_that_falls_sick(plane: ControlPlane, tmp_path: Path) -> None:
     """Two halves share one card of HAMi's, by its UUID, and a whole one has the other; a MIG instance is asked for by
-    its resource. The replica on a card that falls sick is the one that goes, not its neighbour.
+    its resource. A time-sliced card has four turns: three go to who asks for a share of its memory, none to who wants
+    it whole or more than a turn, and one is asked for at a time. The replica on a card that falls sick is the one that
+    goes, not its neighbour.
 
     HAMi's scheduler ignores gpumem-percentage when it fits pods; here the node has enough of it.
     """
@@ -53,11 +56,18 @@ async def test_parts_of_cards_and_one_that_falls_sick(plane: ControlPlane, tmp_p
     shared = FakeNode(f"hami-{number}", annotations={REGISTER: json.dumps(cards)},
                       extended={"nvidia.com/gpu": 20, "nvidia.com/gpumem-percentage": 1000})  # fmt: skip
     split = FakeNode(f"mig-{number}", extended={"nvidia.com/mig-1g.10gb": 2})
+    sliced = FakeNode(f"sliced-{number}", extended={"nvidia.com/gpu": 4}, labels={
+        "nvidia.com/gpu.product": "NVIDIA-L4-SHARED", "nvidia.com/gpu.memory": "23034", "nvidia.com/gpu.count": "1",
+        "nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "time-slicing",
+    })  # fmt: skip
     plain = FakeNode(f"plain-{number}", extended={"nvidia.com/gpu": 2})
-    async with world(plane, tmp_path, [shared, split, plain]) as here:
+    async with world(plane, tmp_path, [shared, split, sliced, plain]) as here:
         await here.relume.start()
         await here.apply(on(shared, "half", "gpuFraction: 0.5", **WARM | {"minReplicas": 2}))
         await here.apply(on(split, "slice", "migProfile: 1g.10gb", **WARM))
+        await here.apply(on(sliced, "turn", "gpuMemory: 5Gi", **WARM | {"minReplicas": 3, "maxReplicas": 3}))
+        await here.apply(on(sliced, "wide", "gpuMemory: 6Gi", **WARM))
+        await here.apply(on(sliced, "own", "gpus: 1", **WARM))
         await here.apply(on(plain, "whole", "gpus: 1", **WARM | {"minReplicas": 2}))
         halves = await pods_of(here, "half", 2)
         (chosen,) = {pod["metadata"]["annotations"][CHOSEN] for pod in halves}
@@ -68,6 +78,12 @@ async def test_parts_of_cards_and_one_that_falls_sick(plane: ControlPlane, tmp_p
         assert {chosen, alone["metadata"]["annotations"][CHOSEN]} == {ONE, TWO}
         (instance,) = await pods_of(here, "slice", 1)
         assert instance["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/mig-1g.10gb"] == "1"
+
+        turns = [pod["spec"]["containers"][0]["resources"]["limits"] for pod in await pods_of(here, "turn", 3)]
+        assert [{key for key in one if key != "memory"} for one in turns] == [{"nvidia.com/gpu"}] * 3
+        assert {one["nvidia.com/gpu"] for one in turns} == {"1"}
+        models = {pod["metadata"]["labels"]["relume.dev/model"] for pod in await here.pods()}
+        assert models.isdisjoint({"wide", "own"})
 
         first, second = sorted(pod["metadata"]["name"] for pod in await pods_of(here, "whole", 2))
         await here.kubelet.sicken(first)  # the lower name has the lower card, which a count alone would keep

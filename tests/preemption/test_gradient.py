@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,37 +16,53 @@ from preemption.core.gpus.shapes import MILLI, Task
 from preemption.core.gpus.topology import OVER_PCIE, OVER_SOCKETS, Domain, apart, pick
 from preemption.core.gradient import PARTS, TYPICAL_MOST, Gradient
 from preemption.core.inventory import Holding, Ledger, need_of
-from preemption.core.lending.mirror import Mirror, task_of_need
+from preemption.core.lending.mirror import Mirror
 from preemption.core.placement import place, place_among
+from preemption.core.tasks import task_of_need
 from preemption.core.terms import ANYWHERE
 from tests.support.pool import GI, World, needs, node
 
 KINDS = (
     needs(gpus=1), needs(gpus=1, cpu=6), needs(gpus=2, cpu=2), needs(gpus=4, cpu=4), needs(fraction=0.5),
-    needs(fraction=0.3, cpu=2), needs(cpu=3), needs(mig="1g.10gb"), needs(mig="3g.40gb"),
+    needs(fraction=0.3, cpu=2), needs(cpu=3), needs(mig="1g.10gb"), needs(mig="3g.40gb"), needs(fraction=0.2),
+    replace(needs(), gpu_bytes=10 * GI), replace(needs(cpu=2), gpu_bytes=30 * GI),
 )  # fmt: skip
 HGX: tuple[Domain, ...] = ((0, 0),) * 2 + ((0, 1),) * 2
 BRIDGED: tuple[Domain, ...] = ((0, 0), (0, 0), (1, 1), (1, 1))
 PLAIN: tuple[Domain, ...] = ((None, 0), (None, 0), (None, 1), (None, 1))
 MIG = ("1g.10gb", "1g.10gb", "3g.40gb")
+TURNS = tuple(Card(id="", memory_bytes=48 * GI, virtual=True, turns=4) for _ in range(4))
+OTHERS = (
+    TURNS,
+    (Card(id="", memory_bytes=80 * GI, virtual=True), *TURNS[:2]),
+    (Card(id="", memory_bytes=24 * GI),) * 2,
+)
+"""Cards beside: turns of one, a large one with turns of others, two small ones."""
 
 
-def machine(name: str, domains: tuple[Domain, ...], cpu: float, profiles: tuple[str, ...] = ()) -> CardsObserved:
+Made = tuple[tuple[Domain, ...], float, tuple[str, ...], tuple[Card, ...]]
+
+
+def machine(
+    name: str, domains: tuple[Domain, ...], cpu: float, profiles: tuple[str, ...] = (), others: tuple[Card, ...] = ()
+) -> CardsObserved:
     cards = tuple(Card(id=f"{name}-{at}", link=link, numa=numa) for at, (link, numa) in enumerate(domains))
+    cards += tuple(replace(card, id=f"{name}-o{at}") for at, card in enumerate(others))
     cards += tuple(Card(id=f"{name}-m{at}", profile=profile) for at, profile in enumerate(profiles))
     return CardsObserved(node=name, cpu=cpu, memory_bytes=512 * GI, cards=cards)
 
 
 def mix_of(gradient: Gradient) -> Mix:
     """What usually comes, as the arrays know it."""
-    tasks = [Task(cpu_milli=one.cpu, gpus=one.gpus, milli=one.milli or MILLI, profile=one.profile)
+    tasks = [Task(cpu_milli=one.cpu, gpus=one.gpus, milli=one.milli or MILLI, gpu_bytes=one.gpu_bytes,
+                  profile=one.profile)
              for one in gradient.typical()]  # fmt: skip
     return Mix(tuple(tasks), tuple(one.weight for one in gradient.typical()))
 
 
 machines = st.lists(
     st.tuples(st.sampled_from((HGX, BRIDGED, PLAIN, ((None, None),) * 4, ())), st.sampled_from((4.0, 8.0, 24.0)),
-              st.sampled_from(((), MIG))),
+              st.sampled_from(((), MIG)), st.sampled_from(((), (), *OTHERS))),
     min_size=1, max_size=6,
 )  # fmt: skip
 kinds = st.lists(st.sampled_from(KINDS), min_size=1, max_size=25)
@@ -52,8 +70,7 @@ kinds = st.lists(st.sampled_from(KINDS), min_size=1, max_size=25)
 
 @settings(max_examples=50)
 @given(machines, kinds, kinds)
-def test_it_chooses_as_the_arrays_do(made: list[tuple[tuple[Domain, ...], float, tuple[str, ...]]],
-                                     declared: list[Resources], coming: list[Resources]) -> None:  # fmt: skip
+def test_it_chooses_as_the_arrays_do(made: list[Made], declared: list[Resources], coming: list[Resources]) -> None:
     """Whatever is declared and comes: the same node, and a card that is as good; so the allocator and the planner
     of training never disagree about what is best."""
     ledger, among = Ledger(), Ledger()
@@ -75,7 +92,7 @@ def test_it_chooses_as_the_arrays_do(made: list[tuple[tuple[Domain, ...], float,
             continue
         chosen = mirror.placement(spot)
         assert found.node == chosen.node
-        if not need.gpu_milli:
+        if not need.shares:
             assert found.gpus == chosen.gpus
         ledger.hold(f"r{at}", Holding(found, need))
         among.hold(f"r{at}", Holding(found, need))
@@ -83,9 +100,7 @@ def test_it_chooses_as_the_arrays_do(made: list[tuple[tuple[Domain, ...], float,
 
 @settings(max_examples=50)
 @given(machines, st.lists(st.tuples(st.integers(0, 5), st.sampled_from(KINDS)), max_size=30))
-def test_nodes_stay_with_those_that_look_alike(
-    made: list[tuple[tuple[Domain, ...], float, tuple[str, ...]]], steps: list[tuple[int, Resources]]
-) -> None:
+def test_nodes_stay_with_those_that_look_alike(made: list[Made], steps: list[tuple[int, Resources]]) -> None:
     """Each node is under its own look, once, whatever was taken and given back."""
     ledger = Ledger()
     for at, one in enumerate(made):
@@ -137,10 +152,10 @@ def test_a_deleted_model_is_not_usual_any_more() -> None:
     gradient.declare("a", need_of(needs(gpus=2)))
     gradient.declare("a", need_of(needs(fraction=0.5)))
     gradient.declare("b", need_of(needs(fraction=0.5)))
-    assert gradient.typical() == ((1, 500, "", 1000, round(PARTS * 2 / 3)), (1, MILLI, "", 0, round(PARTS / 3)))
+    assert gradient.typical() == ((1, 500, 0, "", 1000, round(PARTS * 2 / 3)), (1, MILLI, 0, "", 0, round(PARTS / 3)))
     gradient.declare("a", None)
     gradient.declare("b", None)
-    assert gradient.typical() == ((1, MILLI, "", 0, PARTS),)
+    assert gradient.typical() == ((1, MILLI, 0, "", 0, PARTS),)
 
 
 def test_one_more_among_many_changes_no_price() -> None:

@@ -157,7 +157,10 @@ ROWS: dict[str, Row] = {
         {"migProfile": "1g.11gb"},
         "spec.resources.migProfile",
         "no known card has such a MIG profile",
-        "did you mean 1g.10gb (A100-40GB, A100-80GB, H100-80GB)? nvidia-smi mig -lgip lists a card's own",
+        (
+            "did you mean 1g.10gb (A100-40GB, A100-80GB, H100-80GB)? nvidia-smi mig -lgip lists a card's own; "
+            "one that relume does not know yet is taken where a node's card has it (relume gpus)"
+        ),
     ),
     "text-is-no-number": ("spec.slots", "4", "spec.slots", "must be a whole number", None),
     "bool-is-no-number": ("spec.resources.cpu", True, "spec.resources.cpu", "must be a number", None),

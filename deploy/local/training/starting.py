@@ -137,8 +137,8 @@ def environment_of(tools: TrainingTools, shape: Shape, rank: int, meeting: Meeti
         replica=shape.mark(member.member), data_dir=tools.folder.mark, port=None, cpu=member.resources.cpu, cards=cards,
         devices=devices,
     )  # fmt: skip
-    share, own = member.resources.gpu_fraction, policy.environment
-    limits = {} if tools.limits is None else tools.limits.environment(marks.replica, share, devices, own)
+    own = policy.environment
+    limits = {} if tools.limits is None else tools.limits.environment(marks.replica, member.resources, devices, own)
     made = child_environment(os.environ, marks, {**own, **limits})
     # `python` is the trainer's own where there is one, else the one that runs relume, which has the SDK
     made["PATH"] = os.pathsep.join(filter(None, (made.get("PATH", os.defpath), str(Path(sys.executable).parent))))

@@ -1,4 +1,4 @@
-"""Kinds of cards: how much of their memory programs can have, and what one is worth beside another."""
+"""Cards as the planner's inventory has them, and what one is worth beside another."""
 
 from __future__ import annotations
 
@@ -8,16 +8,9 @@ from typing import Final
 from events.types.replicas import CLOSES, Card, CardsObserved
 from preemption.core.gpus.boards import domains_of, network_of
 from preemption.core.gpus.mig import INSTANCE
-from preemption.core.gpus.mig_names import family_of
-from preemption.core.gpus.mig_table import PROFILES
+from preemption.core.gpus.parts import usable_bytes
 from preemption.core.gpus.shapes import MILLI, CardSpec, Mode, NodeSpec
 from preemption.core.gpus.topology import Domain
-
-MEBIBYTE: Final = 1 << 20
-
-KEPT: Final = 0.02
-"""Share of a card's memory that driver and firmware keep, where its own number is not known: rounded up from the 1.9 %
-of an A100 with 40 GB (40,192 of 40,960 MiB are left, by its whole-card MIG profile) and the 0.5 % of an H100."""
 
 A100_TERAFLOPS: Final = 312.0
 
@@ -43,21 +36,10 @@ def units(product: str, own: Mapping[str, float] | None = None) -> float:
     return TERAFLOPS[max(fits, key=len)] / A100_TERAFLOPS if fits else 1.0
 
 
-def usable_bytes(card: Card) -> int:
-    """The bytes that programs can have of a card, 0 when unknown: what its whole-card MIG profile has where that is
-    known, else what it reports less 2 %. Of a virtual card: what was declared."""
-    if card.virtual:
-        return card.memory_bytes
-    known = family_of(card.product, card.memory_bytes)
-    whole = PROFILES[known][-1][3] if known else 0
-    reported = int(card.memory_bytes * (1 - KEPT))
-    return min(whole * MEBIBYTE, card.memory_bytes) if whole and card.memory_bytes else whole * MEBIBYTE or reported
-
-
 def node_spec(seen: CardsObserved) -> NodeSpec:
-    """What the cluster adapter saw, as a node of the inventory: cards whole or shared, or single MIG instances. A node
-    with a taint that keeps pods away has nothing left for what does not say that it bears it, and nothing that is
-    planned here does."""
+    """What the cluster adapter saw, as a node of the inventory: cards whole or shared, single turns, or single MIG
+    instances. A node with a taint that keeps pods away has nothing left for what does not say that it bears it, and
+    nothing that is planned here does."""
     closed = any(taint.effect in CLOSES for taint in seen.taints)
     domains = domains_of(seen.cards) or ((None, None),) * len(seen.cards)
     cards = tuple(_card_spec(card, domain) for card, domain in zip(seen.cards, domains, strict=True))
@@ -74,7 +56,10 @@ def _card_spec(card: Card, domain: Domain) -> CardSpec:
     if card.profile:
         family = INSTANCE + card.profile
         return CardSpec(id=card.id, mode=Mode.MIG, family=family, usable_bytes=card.memory_bytes)
-    return CardSpec(id=card.id, usable_bytes=usable_bytes(card), link=domain[0], numa=domain[1])
+    return CardSpec(
+        id=card.id, mode=Mode.SLICED if card.turns else Mode.SHARED, usable_bytes=usable_bytes(card), turns=card.turns,
+        link=domain[0], numa=domain[1],
+    )  # fmt: skip
 
 
 def _words(product: str) -> list[str]:

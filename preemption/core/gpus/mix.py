@@ -18,8 +18,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from preemption.core.gpus.mig import family
+from preemption.core.gpus.parts import NEVER
 from preemption.core.gpus.shapes import MILLI, Task
-from preemption.core.gpus.space import NEVER, Flags, Ints, Space
+from preemption.core.gpus.space import Flags, Ints, Space
 
 COVER = 0.95
 """Share of the tasks that the typical ones cover: the paper's simulator takes the most frequent until then."""

@@ -1,8 +1,8 @@
 """The reserve for latency-critical work, which training cannot take.
 
-By default a fifth of the thousandths of a node's shared cards, and a fifth of its whole cards, rounded down: of eight
-cards one, of four none. A node keeps its reserve whoever uses it: what latency-critical work holds counts towards it,
-so training may fill the rest of the node.
+By default a fifth of the thousandths of a node's shared and time-sliced cards, and a fifth of its whole cards, rounded
+down: of eight cards one, of four none. A node keeps its reserve whoever uses it: what latency-critical work holds
+counts towards it, so training may fill the rest of the node.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ def for_training(space: Space, training: Ints, partial: Ints, reserve: Reserve) 
     """
     seen = space.copy()
     card = space.mode == Mode.SHARED
-    shared, whole = card & (partial > 0), card & (partial == 0)
-    _withhold_parts(seen, shared, _allowed(shared, training, MILLI * reserve.shared))
+    shared, whole = (card & (partial > 0)) | (space.mode == Mode.SLICED), card & (partial == 0)
+    _withhold_parts(seen, shared, _allowed(np.where(shared, space.size, 0), training, reserve.shared))
     _withhold_cards(seen, whole, _allowed_cards(whole, training, reserve.whole))
     seen.version += 1
     return seen
 
 
-def _allowed(cards: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], training: Ints, kept: float) -> Ints:
-    """By node: how many thousandths more training may take of these cards."""
-    total = cards.sum(axis=1)
-    held = np.where(cards, training, 0).sum(axis=1)
-    return np.asarray(np.maximum(0, total * MILLI - np.ceil(total * kept).astype(np.int64) - held))
+def _allowed(sizes: Ints, training: Ints, kept: float) -> Ints:
+    """By node: how many thousandths more training may take of cards of these sizes (0: not of this one)."""
+    total = sizes.sum(axis=1)
+    held = np.where(sizes > 0, training, 0).sum(axis=1)
+    return np.asarray(np.maximum(0, total - np.ceil(total * kept).astype(np.int64) - held))
 
 
 def _allowed_cards(cards: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], training: Ints, share: float) -> Ints:

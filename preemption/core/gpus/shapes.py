@@ -29,23 +29,23 @@ class Mode(IntEnum):
     MIG = 2
     """Split by the hardware into MIG instances."""
     SLICED = 3
-    """Time-sliced: a fixed number of equal turns, and no limit of memory between them."""
+    """One turn of a time-sliced card: a fixed, equal share, and no limit of memory between the turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardSpec:
     """One card of a node.
 
-    `usable_bytes` is what programs can have of it, 0 when unknown. `family` names its MIG tables
-    (`preemption.core.gpus.mig`), `turns` is the number of shares of a time-sliced card. Cards with the same `link`
-    reach each other over NVLink; cards with the same `numa` hang on one socket; None: unknown.
+    `usable_bytes` is what programs can have of it (of a turn: of its whole card), 0 when unknown. `family` names its
+    MIG tables (`preemption.core.gpus.mig`); `turns`: it is one of so many turns of a time-sliced card. Cards with the
+    same `link` reach each other over NVLink; cards with the same `numa` hang on one socket; None: unknown.
     """
 
     id: str
     mode: Mode = Mode.SHARED
     usable_bytes: int = 0
     family: str = ""
-    turns: int = 1
+    turns: int = 0
     link: int | None = None
     numa: int | None = None
 

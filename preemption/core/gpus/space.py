@@ -13,13 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from preemption.core.gpus.mig import MEDIA, family
+from preemption.core.gpus.parts import NEVER, Kind, part_of
 from preemption.core.gpus.shapes import MILLI, Mode, NodeSpec, Spot, Task
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
-
-NEVER: Final = 1 << 40
-"""More thousandths than any card has: a task that must not use a card."""
 
 MOST_NEEDS: Final = 4096
 """So many tasks' needs are remembered; real pools have some hundred kinds."""
@@ -39,8 +37,10 @@ class Space:
         self.memory_total: Ints = np.array([node.memory_bytes for node in nodes], dtype=np.int64)
         self.cpu, self.memory = self.cpu_total.copy(), self.memory_total.copy()
         self.mode: Ints = np.zeros(shape, dtype=np.int64)
-        self.turns: Ints = np.ones(shape, dtype=np.int64)
+        self.turns: Ints = np.zeros(shape, dtype=np.int64)
         self.usable: Ints = np.zeros(shape, dtype=np.int64)
+        self.size: Ints = np.zeros(shape, dtype=np.int64)
+        """Thousandths of a card that there are: 1000, and less of a turn of a time-sliced one."""
         self.free: Ints = np.zeros(shape, dtype=np.int64)
         """Thousandths that are free; of a MIG card: of its memory slices."""
         self.state: Ints = np.zeros(shape, dtype=np.int64)
@@ -55,7 +55,8 @@ class Space:
         for row, node in enumerate(nodes):
             for column, card in enumerate(node.cards):
                 self.mode[row, column], self.usable[row, column] = card.mode, card.usable_bytes
-                self.turns[row, column], self.free[row, column] = card.turns, MILLI
+                self.turns[row, column] = card.turns
+                self.size[row, column] = self.free[row, column] = Kind(card.usable_bytes, card.turns).size
                 if card.mode is Mode.MIG:
                     self.families.setdefault(card.family, np.zeros(shape, dtype=np.bool_))[row, column] = True
                     self.kinds[row, column] = 1 + list(self.families).index(card.family)
@@ -71,7 +72,7 @@ class Space:
     @property
     def gpu_total(self) -> int:
         """Thousandths of all cards."""
-        return int((self.mode != Mode.ABSENT).sum()) * MILLI
+        return int(self.size.sum())
 
     @property
     def gpu_free(self) -> int:
@@ -107,8 +108,7 @@ class Space:
     def need(self, task: Task) -> Ints:
         """By card: how many thousandths `task` would take of it, `NEVER` where it must not use it. Not of MIG profiles.
 
-        A time-sliced card is taken in whole turns and never by a task that wants the whole card; a task that names
-        bytes takes the part of the card that has them, rounded up, and no card whose bytes are unknown.
+        The rule is `preemption.core.gpus.parts`.
         """
         known = self._needs.get(task)
         if known is None:
@@ -118,16 +118,28 @@ class Space:
         return known
 
     def _work_out_need(self, task: Task) -> Ints:
-        milli = np.full(self.free.shape, task.milli, dtype=np.int64)
-        if task.gpu_bytes:
-            known = self.usable > 0
-            part = -(-task.gpu_bytes * MILLI // np.maximum(self.usable, 1))
-            milli = np.where(known, part if task.milli == MILLI else np.maximum(part, milli), NEVER)
-        turn = MILLI // self.turns
-        sliced = self.mode == Mode.SLICED
-        milli = np.where(sliced, -(-milli // turn) * turn, milli)
-        usable = (self.mode == Mode.SHARED) | (sliced & (not task.whole))
-        return np.where(usable & (milli <= MILLI), milli, NEVER)
+        kinds, which = self._kinds_of_parts()
+        takes = [
+            part_of(task.milli, task.gpu_bytes, Kind(usable, turns)) if mode in (Mode.SHARED, Mode.SLICED) else NEVER
+            for mode, usable, turns in kinds.T.tolist()
+        ]
+        return np.array(takes, dtype=np.int64)[which].reshape(self.free.shape)
+
+    def _kinds_of_parts(self) -> tuple[Ints, Ints]:
+        """What differs in how much is taken of a card (mode, usable bytes, turns), and by card which of these it is."""
+        if self.is_plain and not self.usable.any():
+            return np.array([[Mode.ABSENT, Mode.SHARED], [0, 0], [0, 0]]), self.mode.ravel()
+        kinds, which = np.unique(
+            np.stack([self.mode, self.usable, self.turns]).reshape(3, -1), axis=1, return_inverse=True
+        )
+        return kinds, which.ravel()
+
+    def held_spot(self, row: int, columns: tuple[int, ...], task: Task) -> Spot:
+        """The spot of one who holds these cards: all of a card on which it should not be at all."""
+        if task.profile or not columns:
+            return Spot(row, columns, 0, start=0 if task.profile else -1)
+        takes = min(int(self.need(task)[row, columns[0]]), int(self.size[row, columns[0]]))
+        return Spot(row, columns, takes)
 
     def fits_cards(self, task: Task, rows: Ints | slice = slice(None)) -> Flags:
         """By card: whether `task` could use it now."""

@@ -11,14 +11,16 @@ from events.types.training import MemberGrant, RunState
 from events.units import Instant, Seconds
 from preemption.core.attempts.attempt import Attempt
 from preemption.core.attempts.states import State
+from preemption.core.inventory import Holding, need_of
 from preemption.core.lending.case import NOBODY, VERDICTS_MOST, Case, Cause, cards_of, gpus_of
 from preemption.core.lending.claims import ClaimBook
-from preemption.core.lending.mirror import Mirror, task_of_need
+from preemption.core.lending.mirror import Mirror
 from preemption.core.lending.planner import Promised
 from preemption.core.lending.policy import LendingPolicy
 from preemption.core.lending.seat import JobSeat, Want, holding_name
 from preemption.core.lending.shortages import Short
 from preemption.core.reclaim.values import Coming, Job, ReclaimPlan, Shortage, Verdict, Victim, Why
+from preemption.core.tasks import task_of_need
 
 LEAST_WORTH = 0.01
 """A100s that a job without a GPU counts as: its cores are worth something too (chosen)."""
@@ -38,12 +40,11 @@ def planner_job(seat: JobSeat, how: tuple[LendingPolicy, Mirror], now: Instant) 
     began = seat.started_at if seen is None or seen.started_at is None else Instant(seen.started_at)
     began = now if began is None else began
     saved = seat.saved
-    worth = sum(mirror.worth(one.placement) for one in seat.granted)
-    parts = gpus_of(seat.granted) / max(1, sum(len(one.placement.gpus) for one in seat.granted))
+    worth = sum(mirror.worth(Holding(one.placement, need_of(one.resources))) for one in seat.granted)
     return Job(
         name=seat.name, members=held, started_at=began, priority=declared.priority,
-        last_commit_at=None if saved is None else Instant(saved.at), worth=max(LEAST_WORTH, worth * parts),
-        save=save_of(seat, policy), restore=restore_of(seat, policy), preempted_at=seat.yielded,
+        last_commit_at=None if saved is None else Instant(saved.at), worth=max(LEAST_WORTH, worth),
+        save=save_of(seat, policy), restore=restore_of(seat, policy), preempted_at=seat.yields(now),
         min_run=declared.min_run, budget_per_hour=declared.budget_per_hour,
         parked=seat.waited if now - began < seat.waited else Seconds(0.0), protected=declared.protected or seat.blocked,
         yielding=bool(seat.holding) or seat.want(now) is not Want.RUN,

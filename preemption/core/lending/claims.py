@@ -108,7 +108,7 @@ class ClaimBook:
             self._ledger.hold(name, holding)
             left = holding
             for claim in mine:
-                left = _consume(claim, left)
+                left = _consume(claim, left, self._ledger.nodes.get(left.placement.node))
         for claim in mine:
             self._enter(claim)
 
@@ -127,7 +127,7 @@ class ClaimBook:
                 self._ledger.hold(name, clipped)
 
 
-def _consume(claim: _Claim, taken: Holding) -> Holding:
+def _consume(claim: _Claim, taken: Holding, node: Node | None) -> Holding:
     """Take what a replica holds out of the claim's parts; what of it is not from there is left."""
     for name, part in claim.parts.items():
         if part.placement.node != taken.placement.node or not _is_something(part.need):
@@ -138,19 +138,18 @@ def _consume(claim: _Claim, taken: Holding) -> Holding:
         if not (shared or (not taken.placement.gpus and (cpu or memory))):
             continue
         claim.used = True
-        share = min(_share(part.need), _share(taken.need))
-        claim.parts[name] = _less(part, shared, share, (cpu, memory))
+        left = max(0, _share(node, part.need, shared) - _share(node, taken.need, shared))
+        claim.parts[name] = _less(part, shared, left, (cpu, memory))
         kept = tuple(card for card in taken.placement.gpus if card not in shared)
         rest = replace(taken.need, cpu_milli=taken.need.cpu_milli - cpu, memory_bytes=taken.need.memory_bytes - memory)
         taken = Holding(replace(taken.placement, gpus=kept), rest)
     return taken
 
 
-def _less(part: Holding, shared: list[str], share: int, took: tuple[int, int]) -> Holding:
+def _less(part: Holding, shared: list[str], left: int, took: tuple[int, int]) -> Holding:
     cpu, memory = took
-    left = _share(part.need) - share
     if shared and left and not part.need.mig_profile:  # a part of a card: what is left of it
-        need = replace(part.need, gpus=0, gpu_milli=left)
+        need = replace(part.need, gpus=0, gpu_milli=left, gpu_bytes=0)
         gpus = part.placement.gpus
     else:
         gpus = tuple(card for card in part.placement.gpus if card not in shared)
@@ -161,8 +160,7 @@ def _less(part: Holding, shared: list[str], share: int, took: tuple[int, int]) -
 
 def _clip(node: Node, part: Holding) -> Holding:
     """The part, as far as it is free."""
-    share = _share(part.need)
-    gpus = tuple(card for card in part.placement.gpus if node.free_cards.get(card, 0) >= share)
+    gpus = tuple(card for card in part.placement.gpus if node.free_cards.get(card, 0) >= node.takes(part.need, card))
     need = part.need if len(gpus) == len(part.placement.gpus) else _of_cards(part.need, len(gpus))
     cpu, memory = min(need.cpu_milli, max(0, node.free_cpu)), min(need.memory_bytes, max(0, node.free_memory))
     return Holding(replace(part.placement, gpus=gpus), replace(need, cpu_milli=cpu, memory_bytes=memory))
@@ -170,12 +168,13 @@ def _clip(node: Node, part: Holding) -> Holding:
 
 def _of_cards(need: Need, cards: int) -> Need:
     if cards:
-        return need if need.gpu_milli or need.mig_profile else replace(need, gpus=cards)
-    return replace(need, gpus=0, gpu_milli=0, mig_profile="")
+        return need if need.shares or need.mig_profile else replace(need, gpus=cards)
+    return replace(need, gpus=0, gpu_milli=0, gpu_bytes=0, mig_profile="")
 
 
-def _share(need: Need) -> int:
-    return need.gpu_milli or MILLI
+def _share(node: Node | None, need: Need, cards: list[str]) -> int:
+    """Thousandths that it has of each of these cards."""
+    return (need.gpu_milli or MILLI) if node is None or not cards else node.takes(need, cards[0])
 
 
 def _is_something(need: Need) -> bool:

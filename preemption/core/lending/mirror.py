@@ -14,9 +14,9 @@ from preemption.core.gpus.mig import family
 from preemption.core.gpus.mix import Mix
 from preemption.core.gpus.shapes import MILLI, Spot, Task
 from preemption.core.gpus.space import Ints, Space
-from preemption.core.inventory import Holding, Ledger, Need
-from preemption.core.reclaim.prechecking import task_of
+from preemption.core.inventory import Holding, Ledger, need_of
 from preemption.core.reclaim.values import Held
+from preemption.core.tasks import task_of_need
 
 
 class Mirror:
@@ -92,14 +92,16 @@ class Mirror:
         """1 for cards that are given out in parts now."""
         flags = np.zeros(self.space.free.shape, dtype=np.int64)
         for _, held in self._taken.values():
-            if held is not None and held.task.gpus and not held.task.profile and held.spot.milli < MILLI:
+            if held is not None and held.task.gpus and not held.task.profile and not held.task.whole:
                 flags[held.spot.node, list(held.spot.cards)] = 1
         return flags
 
-    def worth(self, placement: Placement) -> float:
-        """What these cards are worth in A100s."""
-        known = self._worth.get(placement.node, {})
-        return sum(known.get(card, 1.0) for card in placement.gpus)
+    def worth(self, holding: Holding) -> float:
+        """What the cards, or parts of cards, of a holding are worth in A100s."""
+        known = self._worth.get(holding.placement.node, {})
+        held = self.held(holding)
+        part = 1.0 if held is None or held.task.profile else held.spot.milli / MILLI
+        return part * sum(known.get(card, 1.0) for card in holding.placement.gpus)
 
     @property
     def best_worth(self) -> float:
@@ -122,8 +124,7 @@ class Mirror:
         row = self.space.index.get(placement.node)
         if row is None or any(card not in self.columns[row] for card in placement.gpus):
             return None
-        columns = tuple(self.columns[row][card] for card in placement.gpus)
-        return Spot(row, columns, 0, start=0) if task.profile else Spot(row, columns, task.milli if columns else 0)
+        return self.space.held_spot(row, tuple(self.columns[row][card] for card in placement.gpus), task)
 
     def _is_free(self, held: Held) -> bool:
         """Whether a MIG instance can be taken: not by two, however that came about."""
@@ -135,19 +136,10 @@ class Mirror:
         return known and not int(self.space.state[row, column]) & tables.profiles[held.task.profile].bits(0)
 
 
-def task_of_need(need: Need) -> Task:
-    """What a holding takes, as a task."""
-    part = bool(need.gpu_milli or need.mig_profile)
-    return Task(
-        cpu_milli=need.cpu_milli, memory_bytes=need.memory_bytes, gpus=1 if part else need.gpus,
-        milli=need.gpu_milli or MILLI, profile=need.mig_profile,
-    )  # fmt: skip
-
-
 def mix_of(resources: Iterable[Resources]) -> Mix:
     """What usually comes: everything that is declared, as often as it is."""
     counted = Counter[Task]()
     for one, count in Counter(resources).items():
-        counted[task_of(one)] += count
+        counted[task_of_need(need_of(one))] += count
     tasks = sorted(counted, key=lambda task: (-counted[task], repr(task)))[:64]
     return Mix(tuple(tasks), tuple(counted[task] for task in tasks))

@@ -187,9 +187,14 @@ class JobSeat:
         return Want.BACKS_OFF if seen.retry_at is not None and seen.retry_at > now else Want.RUN
 
     def recent(self, now: Instant) -> int:
-        """How often it had to yield within the last hour; older times are forgotten."""
-        self.yielded = tuple(at for at in self.yielded if now - at < HOUR)[-YIELDS_KEPT:]
-        return len(self.yielded)
+        """How often it had to yield within the last hour."""
+        return len(self.yields(now))
+
+    def yields(self, now: Instant) -> tuple[Instant, ...]:
+        """When it had to yield within the last hour; older times are forgotten. A time that is still to come, as a
+        leader wrote whose clock was ahead, is now: so it counts for an hour from the first look, and no longer."""
+        self.yielded = tuple(min(at, now) for at in self.yielded if now - at < HOUR)[-YIELDS_KEPT:]
+        return self.yielded
 
     def room_ended(self, since: Instant | None, now: Instant) -> None:
         """Room that there was for it since then has been asked for."""

@@ -21,11 +21,12 @@ from preemption.core.gpus.reserve import Reserve, for_training
 from preemption.core.gpus.shapes import Spot, Task
 from preemption.core.gpus.space import Space
 from preemption.core.inventory import Holding, Ledger, Need, need_of
-from preemption.core.lending.mirror import Mirror, task_of_need
+from preemption.core.lending.mirror import Mirror
 from preemption.core.lending.seat import JobSeat
 from preemption.core.lending.shortages import Hungry
 from preemption.core.limits import tally_of
 from preemption.core.placement import could_hold, kinds_of
+from preemption.core.tasks import task_of_need
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

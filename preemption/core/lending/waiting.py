@@ -62,7 +62,7 @@ def waits_since(seat: JobSeat, now: Instant) -> Instant:
     """Since when a job waits that was not known to: since it yielded, or, if it never ran, since it was declared."""
     parked = [case.attempt.since for case in seat.open.values() if not case.governs]
     if parked:
-        return min(parked)
+        return min(now, *parked)  # a leader before may have had a clock that was ahead
     return now if seat.job is None or seat.next_run > 1 else min(now, seat.job.at)
 
 

@@ -16,10 +16,11 @@ from events.types.replicas import CardsObserved
 from events.types.shared import Resources
 from preemption.core.gpus.cards import node_spec
 from preemption.core.gpus.mix import Fragmentation, Mix
-from preemption.core.gpus.shapes import MILLI, Spot, Task
+from preemption.core.gpus.shapes import Spot, Task
 from preemption.core.gpus.space import Ints, Space
 from preemption.core.inventory import Holding, Ledger, need_of
 from preemption.core.placement import lack
+from preemption.core.tasks import task_of_need
 
 OF_TRAINING: Final = "training/"
 """What the model of a holder begins with that is a member of a training job."""
@@ -93,7 +94,7 @@ class Pool:
         for holder in self.holders:
             task = task_of(holder.resources)
             spot = self.spot(holder.placement, task)
-            if spot is not None and spot.cards and not task.profile and spot.milli < MILLI:
+            if spot is not None and spot.cards and not task.profile and not task.whole:
                 flags[spot.node, list(spot.cards)] = 1
         return flags
 
@@ -118,8 +119,7 @@ class Pool:
         ids = {spec.id: column for column, spec in enumerate(self.space.nodes[row].cards)}
         if any(card not in ids for card in placement.gpus):
             return None
-        columns = tuple(ids[card] for card in placement.gpus)
-        return Spot(row, columns, 0, start=0) if task.profile else Spot(row, columns, task.milli)
+        return self.space.held_spot(row, tuple(ids[card] for card in placement.gpus), task)
 
     def _close(self, node: str, card: str) -> None:
         row = self.space.index.get(node)
@@ -140,12 +140,7 @@ class Pool:
 
 def task_of(resources: Resources) -> Task:
     """A replica's resources as a task."""
-    need = need_of(resources)
-    part = bool(need.gpu_milli or need.mig_profile)
-    return Task(
-        cpu_milli=need.cpu_milli, memory_bytes=need.memory_bytes, gpus=1 if part else need.gpus,
-        milli=need.gpu_milli or MILLI, profile=need.mig_profile,
-    )  # fmt: skip
+    return task_of_need(need_of(resources))
 
 
 def mix_of(resources: Iterable[Resources]) -> Mix:

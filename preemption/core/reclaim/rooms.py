@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from preemption.core.gpus.mig import family
+from preemption.core.gpus.parts import NEVER
 from preemption.core.gpus.shapes import Task
-from preemption.core.gpus.space import NEVER, Space
+from preemption.core.gpus.space import Space
 from preemption.core.reclaim.values import Held
 
 

@@ -28,8 +28,8 @@ that changes within a day."""
 JOBS_KEPT: Final = 512
 """Jobs of which they are known: those that did it last. Chosen: 100 kB."""
 
-Alike = tuple[int, int, str]
-"""What a member takes of cards: whole ones, thousandths of one, a MIG profile."""
+Alike = tuple[int, int, int, str]
+"""What a member takes of cards: whole ones, thousandths of one, bytes of one, a MIG profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class UsualTimes:
 def alike_of(resources: Resources) -> Alike:
     """By what jobs are taken to be like each other."""
     need = need_of(resources)
-    return need.gpus, need.gpu_milli, need.mig_profile
+    return need.gpus, need.gpu_milli, need.gpu_bytes, need.mig_profile
 
 
 def _saved_in(attempt: ReclaimChanged) -> tuple[float, float] | None:

@@ -76,7 +76,10 @@ def test_the_picture_has_a_block_a_card(relume: Relume, pool: LiveAdmin) -> None
 def test_the_picture_of_many_models_stays_readable() -> None:
     """Beyond the letters all models share a mark; a node without cards says so."""
     holders = [{"replica": f"r{i}", "model": f"m{i:02}", "share": 0.01} for i in range(60)]
-    nodes = [{"node": "a", "cards": [{"holders": [holder]} for holder in holders]}, {"node": "b", "cards": []}]
+    nodes = [
+        {"node": "a", "cards": [{"id": str(at), "turns": 0, "holders": [holder]} for at, holder in enumerate(holders)]},
+        {"node": "b", "cards": []},
+    ]
     lines = picture({"nodes": nodes})
     assert lines[0].count("[") == 60
     assert "[#·······]" in lines[0]
@@ -87,11 +90,22 @@ def test_the_picture_of_many_models_stays_readable() -> None:
 def test_the_picture_shows_how_cards_reach_each_other() -> None:
     """Islands of NVLink hang together, NUMA nodes are apart; the legend says so where there are any."""
     domains = [(0, 0), (0, 0), (None, 0), (1, 1), (1, 1), (None, None)]
-    cards = [{"holders": [], "link": link, "numa": numa} for link, numa in domains]
+    cards = [{"id": str(at), "turns": 0, "holders": [], "link": link, "numa": numa}
+             for at, (link, numa) in enumerate(domains)]  # fmt: skip
     lines = picture({"nodes": [{"node": "a", "cards": cards}]})
     card = "[········]"
     assert lines[0] == f"a  {card}={card} {card} | {card}={card} {card}"
     assert lines[-1] == "· free   = NVLink   | another NUMA node"
+
+
+def test_the_picture_shows_the_turns_of_a_card_together() -> None:
+    """A time-sliced card is a block as any other, and its turns stand beside each other."""
+    held = {"g0::1": [{"replica": "a-r1-0", "model": "a", "share": 0.25}]}
+    cards = [{"id": f"g{card}::{turn}", "turns": 4, "holders": held.get(f"g{card}::{turn}", []), "link": None,
+              "numa": None} for turn in range(4) for card in range(2)]  # fmt: skip
+    lines = picture({"nodes": [{"node": "a", "cards": cards}]})
+    assert lines[0] == "a  [··:AA:··:··] [··:··:··:··]"
+    assert lines[-1] == "A a   · free   : a turn of the same card"
 
 
 def test_json_is_the_inventory(relume: Relume, pool: LiveAdmin) -> None:

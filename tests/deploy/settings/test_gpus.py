@@ -24,11 +24,23 @@ def test_a_declaration_says_which_cards() -> None:
     assert (last.product, last.memory_bytes) == ("virtual", 0)
 
 
+def test_time_sliced_cards_are_declared_by_their_turns() -> None:
+    """A turn of each card before the second of any, after all other cards; each knows its whole card's memory."""
+    cards = made_up_cards(parse_gpus("2xL4:memory=24Gi:numa=1:turns=2,1"))
+    assert [card.id for card in cards] == ["virtual-2", "virtual-0::0", "virtual-1::0", "virtual-0::1", "virtual-1::1"]
+    assert {(card.turns, card.memory_bytes >> 30, card.numa) for card in cards[1:]} == {(2, 24, 1)}
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("many", "'many' is no card; write such as 4"),
-        ("2xA100-80GB:speed=9", "'speed=9' says nothing of a card; write memory=…, mig=…, numa=…, nvlink=…"),
+        ("2xA100-80GB:speed=9", "'speed=9' says nothing of a card; write memory=…, mig=…, numa=…, nvlink=…, turns=…"),
+        ("1xL4:turns=1", "turns=1 is none; write turns=2 to turns=64"),
+        (
+            "1xA100-40GB:mig=1g.5gb:turns=2",
+            "mig and turns are given together; a card is split or time-sliced, keep one",
+        ),
         ("1xT4:mig=1g.5gb", "T4 cannot be split with MIG; name one that can: A100-40GB"),
         ("1xA100-80GB:mig=1g.11gb", "A100-80GB has no MIG profile 1g.11gb; write 1g.10gb, or another of 1g.10gb"),
         ("1xA100-40GB:mig=4g.20gb/4g.20gb", "4g.20gb, 4g.20gb do not fit on one A100-40GB"),

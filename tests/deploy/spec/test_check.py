@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.spec.check import check_as
+from deploy.spec.check import check, check_as
 from deploy.spec.model import Model
 from deploy.spec.problem import SpecProblem, SpecRefused
 from tests.support.bad_specs import BAD
@@ -13,7 +13,7 @@ from tests.support.specs import Document, full, put, smallest
 
 def problems(document: object) -> list[SpecProblem]:
     with pytest.raises(SpecRefused) as refused:
-        check_as(Model, document)
+        check(document)
     return list(refused.value.problems)
 
 
@@ -93,3 +93,14 @@ def test_a_right_document_is_accepted() -> None:
     assert check_as(Model, full()).spec.slots == 8
     smallest_model: Document = smallest()
     assert check_as(Model, smallest_model).resolve().scaling.target == 4
+
+
+def test_a_profile_that_a_card_reports_is_right_though_no_table_has_it() -> None:
+    """A newer card decides; what was declared once is read again whatever cards are there; and what could be no
+    profile at all never is one."""
+    newer = put(full(), "spec.resources", {"migProfile": "1g.99gb"})
+    assert check(newer, {"1g.99gb"}).metadata.name == "full"
+    assert check_as(Model, newer).spec.resources.mig_profile == "1g.99gb"
+    assert [one.path for one in problems(newer)] == ["spec.resources.migProfile"]
+    with pytest.raises(SpecRefused, match="no known card has such a MIG profile"):
+        check(put(full(), "spec.resources", {"migProfile": "small"}), {"small"})

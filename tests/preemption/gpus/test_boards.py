@@ -45,7 +45,7 @@ def test_the_ledger_and_the_arrays_know_the_same() -> None:
     spec = node_spec(seen)
     assert spec.network == ("", "", "", "u.1")
     assert [(card.link, card.numa) for card in spec.cards] == list(ledger.nodes["n"].domains.values())
-    assert ledger.nodes["n"].look.domains == ((0, 0), (0, 1))
+    assert ledger.nodes["n"].look.have.domains == ((0, 0), (0, 1))
 
 
 def test_labels_say_where_a_node_is() -> None:

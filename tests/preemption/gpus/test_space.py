@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from events.types.replicas import Card, CardsObserved
-from preemption.core.gpus.cards import node_spec, units, usable_bytes
+from preemption.core.gpus.cards import node_spec, units
 from preemption.core.gpus.choosing import Chooser, Policy
 from preemption.core.gpus.gang import place_gang
 from preemption.core.gpus.mix import Fragmentation, Mix, typical
+from preemption.core.gpus.parts import NEVER, usable_bytes
 from preemption.core.gpus.reserve import Reserve, for_training
 from preemption.core.gpus.shapes import CardSpec, Mode, Spot, Task, check_task
-from preemption.core.gpus.space import NEVER, Space
+from preemption.core.gpus.space import Space
 from preemption.core.gpus.topology import pick_cards
 from tests.support.gpus import GI, mig_node, node, task, with_cards
 
@@ -27,11 +28,14 @@ def test_bytes_are_a_larger_part_of_a_smaller_card() -> None:
 
 
 def test_turns_are_given_whole() -> None:
-    """A time-sliced card of four turns gives two turns for 0.3, and is no whole card for anybody."""
-    space = Space([with_cards("a", CardSpec(id="0", mode=Mode.SLICED, turns=4))])
-    assert space.need(task(milli=300)).tolist() == [[500]]
+    """A turn of four is taken whole by who asks for a quarter or less, by nobody who asks for more, and is no whole
+    card for anybody; all turns together are the card."""
+    turns = [CardSpec(id=f"0::{at}", mode=Mode.SLICED, turns=4, usable_bytes=40 * GI) for at in range(4)]
+    space = Space([with_cards("a", *turns)])
+    assert space.need(task(milli=200)).tolist() == space.need(task(gpu_bytes=10 * GI)).tolist() == [[250] * 4]
     assert space.room(task(milli=250)).tolist() == [4]
-    assert not space.fits(task()).any()
+    assert not any(space.fits(one).any() for one in (task(), task(milli=251), task(gpu_bytes=10 * GI + 1)))
+    assert space.gpu_total == 1000
 
 
 def test_instances_are_taken_and_given() -> None:
@@ -128,14 +132,17 @@ def test_a_gang_stays_together() -> None:
 
 
 def test_training_leaves_the_reserve() -> None:
-    """Of eight whole cards one, of four none; of shared cards a fifth of their parts."""
-    space = Space([node("eight", cards=8), node("four"), node("parts", cards=2)])
+    """Of eight whole cards one, of four none; of shared cards a fifth of their parts, of time-sliced ones of their
+    turns."""
+    turns = [CardSpec(id=f"0::{at}", mode=Mode.SLICED, turns=4) for at in range(4)]
+    space = Space([node("eight", cards=8), node("four"), node("parts", cards=2), with_cards("turns", *turns)])
     training = np.zeros_like(space.free)
     partial = np.zeros_like(space.free)
     partial[2] = 1
     seen = for_training(space, training, partial, Reserve())
     assert (seen.free == 1000).sum(axis=1).tolist()[:2] == [7, 4]
     assert seen.free[2].tolist()[:2] == [1000, 600]
+    assert seen.room(task(milli=100)).tolist()[3] == 3
     assert space.free[0].sum() == 8000
 
 
