@@ -51,7 +51,11 @@ test: setup  ## all tests that this machine can run; says at the end what was le
 
 trainers: setup  ## the trainer's adapters on real PyTorch, JAX, Transformers, Keras and Lightning (2.3 GB, once)
 	@python=$$($(BIN)/python tests/trainers/environment.py) && \
-	nice -n 10 $$python -m pytest -c tests/trainers/pytest.ini --rootdir tests/trainers -n 2 --dist loadscope tests/trainers
+	nice -n 10 $$python -m pytest -c tests/trainers/pytest.ini --rootdir tests/trainers -n 2 --dist loadscope tests/trainers/test_boards.py tests/trainers/test_frameworks.py
+
+tensorflow: setup  ## the same of Keras on TensorFlow's own backend, on Linux on x86 (1.6 GB, once)
+	@python=$$($(BIN)/python tests/trainers/environment.py tensorflow) && \
+	nice -n 10 $$python -m pytest -c tests/trainers/pytest.ini --rootdir tests/trainers tests/trainers/test_tensorflow.py
 
 quick: setup  ## the tests that take no engine and no time
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
@@ -88,6 +92,7 @@ lock: setup  ## lock the dependencies anew, with versions and hashes
 	UV="$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header"; \
 	$$UV pyproject.toml --output-file requirements/runtime.txt; \
 	$$UV --excludes requirements/trainers-without.txt requirements/trainers-wanted.txt --output-file requirements/trainers.txt; \
+	$$UV requirements/tensorflow-wanted.txt --output-file requirements/tensorflow.txt; \
 	$$UV pyproject.toml --extra llamacpp --extra kafka --extra prometheus --extra kubernetes --extra agent --extra stores --extra hf --group test --group lint --group build --output-file requirements/dev.txt; \
 	$$UV --constraint requirements/dev.txt pyproject.toml --extra kafka --extra prometheus --extra kubernetes --extra agent --output-file requirements/image.txt; \
 	$$UV --constraint requirements/dev.txt pyproject.toml --group build --output-file requirements/build.txt
