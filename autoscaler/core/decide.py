@@ -106,7 +106,7 @@ def _remembering(memory: Memory, floor: burn.BurnFloor, learned: capacity.Capaci
         raised_at=memory.raised_at, lowered_at=memory.lowered_at, patience=memory.patience, floor=memory.floor,
         floor_until=memory.floor_until, floor_open=memory.floor_open, forecast=memory.forecast, kept=memory.kept,
         peer=memory.peer, recommended=memory.recommended, burn_floor=floor.replicas, burn_until=floor.until,
-        capacity=learned, starts=memory.starts,
+        capacity=learned, starts=memory.starts, seconds=memory.seconds,
     )  # fmt: skip
 
 

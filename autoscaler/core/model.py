@@ -165,7 +165,9 @@ class Demand:
     waited or arrived. `silent`: gateways that fell silent while they had requests; `age`: seconds since the stalest
     window of a gateway with requests; `coverage`: the part of the stable window for which there is data. `signal`:
     replicas that numbers from outside need, `signal_recent`: the most they needed in the stable window;
-    `stale_signals`: how many of those numbers have run out, or were declared and never came.
+    `stale_signals`: how many of those numbers have run out, or were declared and never came. `seconds_per_request`: how
+    long a request runs; of few that have ended (`finished`, fading) what was remembered counts as much as eight.
+    `lately`: requests that arrived within the last `seconds_per_request`; None: not known.
     """
 
     running: Count = 0
@@ -177,6 +179,8 @@ class Demand:
     last_active_at: At | None = None
     arrivals_per_second: Amount = 0.0
     seconds_per_request: Amount | None = None
+    finished: Amount = 0.0
+    lately: Amount | None = None
     silent: Count = 0
     age: Amount | None = None
     coverage: Amount = 1.0
@@ -198,7 +202,7 @@ class Memory:
     each with when it last was. `peer`: what another policy than relume remembers. `recommended`: what the policy would
     have in the mode `recommend`, where the wish stands. `burn_floor`, `burn_until`: replicas that a burning objective
     asked for. `capacity`: what was learned that one replica bears. `starts`: of a model with a cold-start cost, the
-    start times that were measured last.
+    start times that were measured last. `seconds`: how long a request last ran on average.
     """
 
     panic_until: At | None = None
@@ -218,6 +222,7 @@ class Memory:
     burn_until: At | None = None
     capacity: Capacity | None = None
     starts: StartTimes | None = None
+    seconds: Amount | None = None
 
 
 @hot_value

@@ -61,6 +61,15 @@ class Ring:
         left = self._sum - cells[(self._head + 1) % len(cells)] * passed
         return max(0.0, left)
 
+    def since(self, begin: float, now: Instant) -> float:
+        """What was added for (begin, now], for a `begin` within the span; the cell of `begin` counts whole."""
+        last = floor(now / self._width)
+        if last > self._head:
+            self._advance(last)
+        first = max(floor(begin / self._width), last - len(self._cells) + 1)
+        cells = self._cells
+        return sum(cells[index % len(cells)] for index in range(first, last + 1))
+
     def _advance(self, index: int) -> None:
         """The newest cell is `index` from now on."""
         cells = self._cells

@@ -404,7 +404,7 @@ class ModelView:
                 return KNOWN_ZERO if world.followed_since is not None else UNKNOWN
             self._demand(declared)
         assert self._windows is not None
-        return self._windows.measure(now, world, signals)
+        return self._windows.measure(now, world, signals, self.memory.seconds)
 
     def _ready_at(self, status: ReplicaStatus, at: Instant) -> Instant | None:
         """When a starting replica is expected to be ready; None before a start of this model was seen to its end."""

@@ -29,6 +29,10 @@ SOURCES_MOST = 256
 RESET = Seconds(5.0)
 """A window that ends this much before its predecessor comes from a clock that was set back, not from late delivery."""
 
+REMEMBERED = 8.0
+"""How long a request runs is known from those that have ended lately, and as if so many had ended in the time that is
+remembered: one long answer is not their mean. Chosen."""
+
 DUST = 1e-9
 """Sums below this are rounding."""
 
@@ -37,7 +41,7 @@ class Windows:
     """Folds the demand of one model. Give it the append time of every event; `measure` at any later instant."""
 
     __slots__ = (
-        "_arrivals", "_faded_at", "_finishes", "_foreign", "_foreign_at", "_hole", "_panic", "_panic_span",
+        "_arrivals", "_came", "_faded_at", "_finishes", "_foreign", "_foreign_at", "_hole", "_panic", "_panic_span",
         "_running_seconds", "_sources", "_stable", "_stable_span", "last_active_at", "level",
     )  # fmt: skip
 
@@ -45,6 +49,8 @@ class Windows:
         self._stable_span, self._panic_span = stable, panic
         self._stable: Ring | None = None
         self._panic: Ring | None = None
+        self._came: Ring | None = None
+        """Arrivals, in the cells of the stable window."""
         self._sources: dict[tuple[str, int], Source] = {}
         self._foreign: Foreign | None = None
         self._foreign_at = Instant(0.0)
@@ -61,7 +67,7 @@ class Windows:
             self._stable_span, self._panic_span = stable, panic
             if self._stable is not None:
                 self._hole = (at - stable, at)
-            self._stable = self._panic = None
+            self._stable = self._panic = self._came = None
 
     def window(self, source: str, window: RequestWindow, at: Instant, world: World) -> None:
         """Fold a window that was appended at `at`."""
@@ -84,6 +90,7 @@ class Windows:
         arrived = self._pass_foreign(at).arrive(request, at)
         self.level += arrived
         self._arrivals += arrived
+        self._come(at, at, arrived)
         self._active(at)
 
     def finished(self, request: str, at: Instant) -> None:
@@ -94,8 +101,9 @@ class Windows:
             self._finishes += 1
             self._active(at)
 
-    def measure(self, now: Instant, world: World, signals: Needed) -> Demand:
-        """Demand at `now`, with what the signals need. Averages are None unless all of their window is known."""
+    def measure(self, now: Instant, world: World, signals: Needed, remembered: float | None = None) -> Demand:
+        """Demand at `now`, with what the signals need. Averages are None unless all of their window is known.
+        `remembered`: how long a request ran before."""
         if self._foreign is not None:
             self._pass_foreign(now)
         levels = self._levels(now, world)
@@ -104,7 +112,7 @@ class Windows:
             stable += self._stable.total(now)
             panic += self._panic.total(now)
         since = inf if world.followed_since is None or levels.silent else world.followed_since
-        rate, seconds = self._rates(now)
+        rate, seconds = self._rates(now, remembered, levels.running)
         coverage = 1.0 if self._hole is None else self._coverage(now)
         demand = Demand(
             running=levels.running + (len(self._foreign) if self._foreign else 0),
@@ -116,6 +124,8 @@ class Windows:
             last_active_at=self.last_active_at,
             arrivals_per_second=rate,
             seconds_per_request=seconds,
+            finished=self._finishes,
+            lately=None if seconds is None else self._lately(now, seconds, since),
             silent=levels.silent,
             age=levels.age,
             coverage=coverage,
@@ -158,7 +168,9 @@ class Windows:
         if integral > 0.0 or arrivals > 0 or window.now.running or window.now.waiting:
             self._active(at)
         self._fade(at)
-        self._arrivals += max(0, arrivals)
+        if arrivals > 0:
+            self._arrivals += arrivals
+            self._come(start, at, arrivals)
         self._finishes += max(0, finishes)
         self._running_seconds += max(0.0, served)
 
@@ -181,6 +193,11 @@ class Windows:
             self._panic = Ring(self._panic_span, PANIC_CELLS)
         self._stable.add(start, end, amount)
         self._panic.add(start, end, amount)
+
+    def _come(self, start: float, end: float, arrivals: int) -> None:
+        if self._came is None:
+            self._came = Ring(self._stable_span, STABLE_CELLS)
+        self._came.add(start, end, arrivals)
 
     def _active(self, at: Instant) -> None:
         if self.last_active_at is None or at > self.last_active_at:
@@ -225,13 +242,30 @@ class Windows:
             self._active(now)
         return levels
 
-    def _rates(self, now: Instant) -> tuple[float, float | None]:
-        """Arrivals a second and seconds a request, over about the stable window."""
+    def _rates(self, now: Instant, remembered: float | None, running: int) -> tuple[float, float | None]:
+        """Arrivals a second and seconds a request, over about the stable window.
+
+        The first of a burst to end are not its mean. Of those that run it is not known when they end: now at the
+        earliest, never at the latest. What is remembered stands between those two; without it nothing is said before
+        half as many have ended as run.
+        """
         if not self._arrivals and not self._finishes:
-            return 0.0, None
+            return 0.0, remembered
         self._fade(now)
-        seconds = self._running_seconds / self._finishes if self._finishes > 0.5 else None
-        return self._arrivals / self._stable_span, seconds
+        rate, seconds, ended = self._arrivals / self._stable_span, self._running_seconds, self._finishes
+        if remembered is None:
+            return rate, seconds / ended if ended > max(0.5, 0.5 * running) else None
+        seconds, ended = seconds + REMEMBERED * remembered, ended + REMEMBERED
+        return rate, min(max(remembered, seconds / (ended + running)), seconds / ended)
+
+    def _lately(self, now: Instant, seconds: float, since: float) -> float | None:
+        """Arrivals of the last `seconds`; of more than the stable window at its rate. None: not all are known."""
+        begin = now - min(seconds, self._stable_span)
+        if not self._whole(begin, since):
+            return None
+        if self._came is None:
+            return 0.0
+        return self._came.since(begin, now) * max(1.0, seconds / self._stable_span)
 
     def _fade(self, now: Instant) -> None:
         """Counts fade with the stable window as their time constant."""
@@ -257,7 +291,7 @@ class Windows:
     def _free(self) -> None:
         """Idle for a whole stable window: keep nothing but when it was last active."""
         self._sources.clear()
-        self._stable = self._panic = self._hole = None
+        self._stable = self._panic = self._came = self._hole = None
         if self._foreign is not None and not self._foreign.waits:
             self._foreign = None
         self._arrivals = self._finishes = self._running_seconds = 0.0

@@ -296,6 +296,9 @@ def test_each_replica_lives_for_the_keep_alive_after_it_was_needed() -> None:
 
 
 def test_what_gathered_before_anything_was_ready_is_not_kept() -> None:
-    """It tells of the start and not of the load."""
+    """It tells of the start and not of the load; and so does what waits before one request has ended."""
     assert decide(seen(waiting=40), POLICY, NOW).memory.kept == ()
-    assert decide(seen(wished=1, ready=1, running=4, waiting=36), POLICY, NOW).memory.kept[0].amount == 10
+    at_work = seen(wished=1, ready=1, running=4, waiting=36)
+    assert decide(at_work, POLICY, NOW).memory.kept == ()
+    known = replace(at_work, demand=replace(at_work.demand, seconds_per_request=1.0))
+    assert decide(known, POLICY, NOW).memory.kept[0].amount == 10

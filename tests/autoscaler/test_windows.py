@@ -34,9 +34,9 @@ class Desk:
         told = window(T0 + begin, T0 + end, running, waiting, **fields)
         self.windows.window(f"relume/gateway/{gateway}", told, Instant(T0 + at), self.world)
 
-    def at(self, seconds: float) -> Demand:
+    def at(self, seconds: float, remembered: float | None = None) -> Demand:
         """Demand so long after T0."""
-        return self.windows.measure(Instant(T0 + seconds), self.world, NO_SIGNALS)
+        return self.windows.measure(Instant(T0 + seconds), self.world, NO_SIGNALS, remembered)
 
 
 def test_constant_concurrency_is_its_average() -> None:
@@ -220,6 +220,34 @@ def test_seconds_per_request() -> None:
     for second in range(1, 30):
         desk.put(second, second + 1, running=2, arrivals=4, finishes=4)
     assert desk.at(30).seconds_per_request == pytest.approx(0.5, rel=0.05)
+
+
+def test_the_first_to_end_of_a_burst_are_not_its_mean() -> None:
+    """Sixteen begin at once and take from one to sixteen seconds: nothing is said before half as many have ended as
+    run. What is remembered stands as long as those that run may still make it true."""
+    desk = Desk()
+    desk.put(0, 1, running=15, arrivals=16, finishes=1)
+    desk.put(1, 2, running=14, finishes=1)
+    assert desk.at(2).seconds_per_request is None
+    assert desk.at(2, remembered=8.5).seconds_per_request == 8.5
+    assert desk.at(2, remembered=2.0).seconds_per_request == 2.0
+    for second in range(2, 12):
+        desk.put(second, second + 1, running=15 - second, finishes=1)
+    assert desk.at(12).seconds_per_request == pytest.approx(114 / 12, rel=0.1)
+    assert desk.at(12, remembered=2.0).seconds_per_request == pytest.approx((114 + 16) / (12 + 4 + 8), rel=0.1)
+    assert Desk().at(0, remembered=8.5).seconds_per_request == 8.5
+
+
+def test_what_came_lately() -> None:
+    """Those of the last `seconds_per_request`; None while that is not known, or not all of that time is."""
+    desk = Desk()
+    for second in range(30):
+        desk.put(second, second + 1, waiting=3 * (second + 1), arrivals=3)
+    assert desk.at(30).lately is None
+    assert desk.at(30, remembered=5.0).lately == pytest.approx(15.0, abs=3.0)
+    assert desk.at(30, remembered=120.0).lately == pytest.approx(180.0)
+    desk.put(50, 51, waiting=90, arrivals=2)
+    assert desk.at(51, remembered=5.0).lately is None
 
 
 def test_foreign_requests_count_from_arrival_to_finish() -> None:

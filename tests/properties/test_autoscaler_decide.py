@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from autoscaler.codec import policy_json, read_memory, read_policy, read_snapshot, snapshot_json
 from autoscaler.core.decide import decide
 from autoscaler.core.model import REASON_RANK, Demand, Memory, Replicas, Snapshot
-from autoscaler.core.policies.relume import EPSILON, REPLICAS_MOST, UP_TOLERANCE, _up
+from autoscaler.core.policies.sizing import EPSILON, REPLICAS_MOST, UP_TOLERANCE, up
 from autoscaler.core.policy import ScalingPolicy
 from autoscaler.record import replay, wish_of
 from events.units import Instant, Seconds
@@ -198,4 +198,4 @@ def test_decisions_can_be_taken_again_from_their_record(snapshot: Snapshot, poli
 def test_replicas_for_an_amount_are_the_formula(amount: float, tolerance: float) -> None:
     """What is written out for speed says what the formula says."""
     plain = max(1, ceil(min(amount, REPLICAS_MOST) - tolerance)) if amount > EPSILON else 0
-    assert _up(amount, tolerance) == plain
+    assert up(amount, tolerance) == plain

