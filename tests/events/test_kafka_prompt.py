@@ -12,7 +12,7 @@ from kafka.cluster import ClusterMetadata
 from kafka.consumer.fetcher import Fetcher
 from kafka.future import Future
 
-from events.adapters.kafka import opening, trunk, wire
+from events.adapters.kafka import opening, past, wire
 from events.adapters.kafka.client import make_consumer, make_producer
 from events.adapters.kafka.fetching import PromptFetcher
 from events.adapters.kafka.follower import Follower
@@ -133,7 +133,7 @@ class TestRiding:
             read.append(raw.offset)
             return wire.find(raw, partitions)
 
-        monkeypatch.setattr(trunk, "find", counted)
+        monkeypatch.setattr(past, "find", counted)
         monkeypatch.setattr(opening, "find", counted)
         told = [[tell.beat(f"g{number % 3}"), tell.drained(f"m{number % 3}")] for number in range(30)]
         for events in told:

@@ -16,7 +16,6 @@ from events.adapters.kafka.places import spans, starts, topic_places
 from events.adapters.kafka.scan import Scan
 from events.adapters.kafka.settings import KafkaSettings
 from events.adapters.store import Place
-from events.clock import SystemClock
 from events.log import EventLogError, LogClosed, Start
 from events.units import Instant
 
@@ -41,7 +40,6 @@ class ChosenFollower(Follower):
     ) -> None:  # fmt: skip
         super().__init__(settings, admin, plan, opener, deliver)
         self._wanted: deque[_Change] = deque()
-        self._clock = SystemClock()
         self._look_at = self._clock.now()
         self._told_first = False
 
@@ -72,13 +70,12 @@ class ChosenFollower(Follower):
                 self._take_changes(consumer)
                 if not self._places:
                     self._idle()
-                elif self._board():
+                elif self._board(consumer):
                     break
                 elif self._room(ROOM):
                     self._handle(consumer, consumer.poll(timeout_ms=TURN, max_records=BATCH))
         finally:
             consumer.close(autocommit=False, timeout_ms=CLOSING)
-        self._ride()
 
     def _interrupted(self) -> bool:
         return bool(self._wanted) or super()._interrupted()

@@ -19,15 +19,18 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, KafkaTimeoutError
 
 from events.adapters.kafka.client import FIRST_WAIT, LONGEST_WAIT, Admin, make_consumer, told
-from events.adapters.kafka.opening import Opener
+from events.adapters.kafka.opening import Guarded, Opener
+from events.adapters.kafka.past import PAST, Opened
 from events.adapters.kafka.places import begin_group, spans, starts, topic_places
 from events.adapters.kafka.scan import Scan
 from events.adapters.kafka.settings import KafkaSettings
-from events.adapters.kafka.trunk import Opened, Trunk
+from events.adapters.kafka.trunk import Trunk
 from events.adapters.kafka.wire import RawRecord
 from events.adapters.store import Place
+from events.clock import Clock, SystemClock
 from events.log import EventLogError, LogClosed, Record, Start
 from events.names import TOPIC_KINDS, TopicKind
+from events.units import Instant, Seconds
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +43,9 @@ POLL: Final = 200
 ROOM: Final = 0.2  # seconds between looks whether the thread should stop, while the loop is behind
 CLOSING: Final = 2000  # milliseconds that a consumer has for its farewell
 POSITION: Final = 200  # milliseconds to learn a consumer's position
+
+ALONE: Final = Seconds(5.0)
+"""For so long who failed reads alone."""
 
 Polled = Mapping[TopicPartition, Sequence[RawRecord]]
 
@@ -96,7 +102,7 @@ class Follower(abc.ABC):
         self._settings = settings
         self._admin = admin
         self._plan = plan
-        self._opener = opener
+        self._opener: Opener = Guarded(opener)
         self._deliver = deliver
         self._places = plan.places
         self._ends: dict[Place, int] = {}
@@ -109,6 +115,8 @@ class Follower(abc.ABC):
         self._stopping = threading.Event()
         self._wait = FIRST_WAIT
         self._away = False
+        self._clock: Clock = SystemClock()
+        self._alone_until = self._clock.now()
         self._aboard = False
         self._listens = True
         self.trunk: Trunk | None = None
@@ -148,7 +156,7 @@ class Follower(abc.ABC):
 
     @abc.abstractmethod
     def _session(self) -> None:
-        """Follow with one client until stopped; raises KafkaError or OSError when it fails."""
+        """Follow with one client until stopped, or carried by the trunk; raises KafkaError or OSError when it fails."""
 
     def _run(self) -> None:
         try:
@@ -167,6 +175,7 @@ class Follower(abc.ABC):
     def _attempt(self) -> None:
         try:
             self._session()
+            self._ride()
         except (KafkaError, OSError) as error:
             level = logging.DEBUG if self._away else logging.WARNING
             logger.log(level, "following %s is interrupted: %s", self._names(), told(self._settings, error))
@@ -177,7 +186,10 @@ class Follower(abc.ABC):
             # A fault of the client or of ours: a reader that silently ends would leave its role blind for ever.
             logger.exception("following %s failed; it goes on where it was", self._names())
             self._away = True
+        finally:
+            self._get_off()
         if self._away:
+            self._alone_until = Instant(self._clock.now() + ALONE)
             self._stopping.wait(self._wait)
             self._wait = min(self._wait * 2, LONGEST_WAIT)
 
@@ -219,18 +231,24 @@ class Follower(abc.ABC):
     def carry(self, come: Mapping[Place, Sequence[Opened]]) -> bool:
         """See `trunk.Rider`."""
         records: list[Record] = []
+        after: dict[Place, int] = {}
         for place, opened in come.items():
             at = self._positions.get(place)
             if at is None or not opened:
                 continue
             new = [one for one in opened if one.raw.offset >= at]
             records += [record for one in new if (record := self._opener.open(one.raw, one.found)) is not None]
-            self._positions[place] = max(at, opened[-1].raw.offset + 1)
+            after[place] = max(at, opened[-1].raw.offset + 1)
         try:
             self._hand_over(records)
         except RuntimeError:  # the loop has been closed before the log
             self._listens = False
+        self._positions |= after
         return self._listens and self._outstanding < self._settings.subscriber_bound
+
+    def go_back(self, place: Place, offset: int) -> None:
+        """See `trunk.Rider`."""
+        self._positions[place] = min(offset, self._positions[place])
 
     def put_down(self) -> None:
         """See `trunk.Rider`."""
@@ -238,29 +256,46 @@ class Follower(abc.ABC):
             self._aboard = False
             self._changed.notify_all()
 
-    def _board(self) -> bool:
-        """Whether the trunk carries us from here on: we have all there was, and are not behind."""
+    def _board(self, consumer: KafkaConsumer) -> bool:
+        """Whether the trunk carries us from here on: we have all there was, are not behind, and have not failed lately
+        (what we failed at would be everybody's trouble then)."""
         trunk = self.trunk
-        if trunk is None or not self._told_caught_up or self._scans or self._away or self._interrupted():
+        if trunk is None or not self._told_caught_up or self._scans or self._interrupted():
             return False
         if not self._positions or self._outstanding > self._settings.subscriber_bound // 2:
             return False
+        if self._clock.now() < self._alone_until or not self._is_near(consumer):
+            return False
+        self._works()
         self._aboard = True  # before: we may be put down before we hear that we are aboard
         if not trunk.board(self, self._positions):
             self._aboard = False
             return False
         return True
 
+    def _is_near(self, consumer: KafkaConsumer) -> bool:
+        """Whether the brokers have answered about all of our places, and what is left to read is what the trunk keeps.
+        (Asked for from further back it would read the past besides us.)"""
+        left = 0
+        for place, at in self._positions.items():
+            end = consumer.highwater(TopicPartition(*place))
+            if end is None:
+                return False
+            left += max(0, end - at)
+        return left <= PAST
+
     def _ride(self) -> None:
         """Until there is something to do, or the trunk put us down; then we read alone again, from where we are."""
-        if self.trunk is None or not self._aboard:
-            return
         with self._changed:  # nothing is asked for meanwhile, so the wait needs no bound
             self._changed.wait_for(lambda: self._interrupted() or not self._aboard)
-        self.trunk.leave(self)
-        self._aboard = False
         if not self._listens:
             raise RuntimeError("nobody listens any more")
+
+    def _get_off(self) -> None:
+        """However a session ended: nothing is given to us by the trunk beside what we read ourselves."""
+        if self.trunk is not None:
+            self.trunk.leave(self)
+        self._aboard = False
 
     def _interrupted(self) -> bool:
         """Whether the thread has something else to do than to read."""
@@ -357,12 +392,11 @@ class AllFollower(Follower):
             for place in self._places:
                 consumer.seek(TopicPartition(*place), self._positions[place])
             self._tell_places()
-            while not self._stopping.is_set() and not self._board():
+            while not self._stopping.is_set() and not self._board(consumer):
                 if self._room(ROOM):
                     self._handle(consumer, consumer.poll(timeout_ms=POLL, max_records=BATCH))
         finally:
             consumer.close(autocommit=False, timeout_ms=CLOSING)
-        self._ride()
 
     def _tell_places(self) -> None:
         if self._plan.start.at == "newest_per_key" and not self._told_caught_up and not self._scans:

@@ -133,6 +133,8 @@ class KafkaEventLog(OpenedLog):
         closing = [*(one.close() for one in list(self._subscriptions)), *(one.close() for one in list(self._works))]
         with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._producer.closed)), CLOSING + 5)
+        for one in list(self._subscriptions):
+            one.end()  # before the trunks put them down, or each would connect once more
         for trunk in self._trunks.values():
             trunk.close()
         await asyncio.gather(*closing)

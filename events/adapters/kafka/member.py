@@ -29,7 +29,6 @@ from events.adapters.kafka.scan import Scan
 from events.adapters.kafka.settings import KafkaSettings
 from events.adapters.kafka.wire import RawRecord
 from events.adapters.store import Place
-from events.clock import SystemClock
 from events.log import LogClosed, LogUnavailable, Record
 
 logger = logging.getLogger(__name__)
@@ -93,7 +92,6 @@ class Member(Follower):
         super().__init__(settings, admin, plan, opener, deliver)
         self._waiting: deque[_Commit] = deque()
         self._progress: dict[Place, _Progress] = {}
-        self._clock = SystemClock()
         self._stable_at = self._stable_since = self._clock.now()
         self._pass_at = self._stable_at + PASS_EVERY
         self._session_timeout = Session(settings.session_timeout)

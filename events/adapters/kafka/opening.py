@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -16,6 +17,8 @@ from events.names import TOPIC_KINDS, TopicKind
 from events.types.decisions import OwnershipTaken
 from events.types.grants import LeadershipTaken
 from events.units import Instant, Seconds
+
+logger = logging.getLogger(__name__)
 
 SEEN: Final = 16_384
 """Events by which one reader knows a repetition again. Repetitions are near one another: they come of a producer that
@@ -58,6 +61,21 @@ class Reading:
         place = (raw.topic, raw.partition)
         time = self._times[place] = max(self._times.get(place, Instant(0.0)), appended_at(raw))
         return time
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """An opener that never fails: what another one fails at is a fault of ours, and costs its reader that one record,
+    not those that were polled with it."""
+
+    opener: Opener
+
+    def open(self, raw: RawRecord, found: Finding | None = None) -> Record | None:
+        try:
+            return self.opener.open(raw, found)
+        except Exception:
+            logger.exception("%s cannot be opened and is left out", position_of(raw))
+            return None
 
 
 @dataclass(slots=True)

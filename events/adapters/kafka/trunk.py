@@ -5,16 +5,17 @@ the log would be read nine times, by threads that take turns (one interpreter), 
 each asks the brokers twice a second whether there is something.
 
 Who has read everything up to the end asks to `board`, from the offsets where it is. It is carried once the trunk reads
-all of its places: what the trunk has read since those offsets is given at once, from memory (`PAST`), then what comes.
+all of its places: what the trunk has read since those offsets is given at once, from memory (`past`), then what comes.
 So nothing is missed and nothing told twice. Who falls behind is put down and reads alone again, as far behind as it
-likes; the others go on. A trunk that fails puts all down: then each meets by itself what concerns it, and nothing else.
+likes; the others go on. So is who fails at a record. A trunk that fails puts all down: then each meets by itself what
+concerns it, and nothing else. A place whose log lost its end (a broker without it was made leader) is read from there
+again, and its riders go back with it: what is appended anew under old offsets is news.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Final, Protocol
@@ -23,16 +24,14 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
 from events.adapters.kafka.client import LONGEST_WAIT, make_consumer, told
+from events.adapters.kafka.past import Opened, Past
 from events.adapters.kafka.settings import KafkaSettings
-from events.adapters.kafka.wire import Finding, RawRecord, find
+from events.adapters.kafka.wire import RawRecord
 from events.adapters.store import Place
 from events.clock import Clock, SystemClock
 from events.units import Instant, Seconds
 
 logger = logging.getLogger(__name__)
-
-PAST: Final = 512
-"""Records that are kept for who boards next: as many as it may have taken in the poll before it asks."""
 
 BATCH: Final = 512
 """Most records of one poll."""
@@ -46,69 +45,17 @@ KEPT: Final = Seconds(2.0)
 CLOSING: Final = 2000  # milliseconds that a consumer has for its farewell
 
 
-class Opened:
-    """A record, and what `find` says of it, which is asked once, by the first who wants to know."""
-
-    __slots__ = ("_found", "_partitions", "raw")
-
-    def __init__(self, raw: RawRecord, partitions: int) -> None:
-        self.raw = raw
-        self._partitions = partitions
-        self._found: Finding | None = None
-
-    @property
-    def found(self) -> Finding:
-        """With the trunk's lock held."""
-        if self._found is None:
-            self._found = find(self.raw, self._partitions)
-        return self._found
-
-
 class Rider(Protocol):
     """A subscription. Its methods are called with the trunk's lock held, in the trunk's thread or that of `board`."""
 
     def carry(self, come: Mapping[Place, Sequence[Opened]]) -> bool:
-        """Take what is yours, from where you are. False: no more for now."""
+        """Take what is yours, from where you are. False: no more for now. What raises has taken nothing."""
+
+    def go_back(self, place: Place, offset: int) -> None:
+        """The log of a place ends before where you are: go on from this offset there."""
 
     def put_down(self) -> None:
         """You are not carried any more; go on where you are."""
-
-
-class Past:
-    """The newest records, of all places together."""
-
-    def __init__(self, bound: int = PAST) -> None:
-        self._bound = bound
-        self._records: deque[tuple[Place, Opened]] = deque()
-        self._from: dict[Place, int] = {}
-        """Everything that was read of a place from this offset on is here."""
-
-    def begin(self, place: Place, offset: int) -> None:
-        """It is read from there on."""
-        self.forget(place)
-        self._from[place] = offset
-
-    def forget(self, place: Place) -> None:
-        """It is read no longer."""
-        if self._from.pop(place, None) is not None:
-            self._records = deque(one for one in self._records if one[0] != place)
-
-    def put(self, place: Place, opened: Sequence[Opened]) -> None:
-        """What was read."""
-        self._records.extend((place, one) for one in opened)
-        while len(self._records) > self._bound:
-            gone, oldest = self._records.popleft()
-            self._from[gone] = oldest.raw.offset + 1
-
-    def since(self, places: Mapping[Place, int]) -> dict[Place, list[Opened]] | None:
-        """What was read of these from these offsets on; None when some of it is here no longer."""
-        if any(offset < self._from[place] for place, offset in places.items()):
-            return None
-        found: dict[Place, list[Opened]] = {}
-        for place, one in self._records:
-            if one.raw.offset >= places.get(place, one.raw.offset + 1):
-                found.setdefault(place, []).append(one)
-        return found
 
 
 class Trunk:
@@ -149,17 +96,25 @@ class Trunk:
                     self._positions[place] = offset
                     self._past.begin(place, offset)
                     self._lock.notify_all()
-            if self._thread.ident is None:
-                self._thread.start()
-            if not self._read.issuperset(positions):
+            if not self._runs() or not self._read.issuperset(positions):
                 return False
             late = self._past.since(positions)
             if late is None:
                 return False
             self._riders[rider] = frozenset(positions)
-            if not rider.carry(late):
+            if not self._give(rider, late):
                 self._put_down([rider])
             return True
+
+    def _runs(self) -> bool:
+        """Whether the thread does; begins it if need be."""
+        if self._thread.ident is None:
+            try:
+                self._thread.start()
+            except RuntimeError as error:  # the system gives no more threads now
+                logger.warning("all subscriptions read alone for now: %s", error)
+                return False
+        return True
 
     def leave(self, rider: Rider) -> None:
         """Carry it no longer; nothing is given to it after this."""
@@ -180,17 +135,26 @@ class Trunk:
     # The thread.
 
     def _run(self) -> None:
-        while not self._closed:
-            try:
-                self._session()
-            except (KafkaError, OSError) as error:
-                logger.info("all subscriptions read alone for now: %s", told(self._settings, error))
-            except Exception:
-                logger.exception("the reader that subscriptions share failed; each reads alone for now")
-            self._reset()
-            with self._lock:
-                self._lock.wait_for(lambda: self._closed, LONGEST_WAIT)
-        self.closed.set_result(None)
+        try:
+            while self._wanted():
+                try:
+                    self._session()
+                except (KafkaError, OSError) as error:
+                    logger.info("all subscriptions read alone for now: %s", told(self._settings, error))
+                except Exception:
+                    logger.exception("the reader that subscriptions share failed; each reads alone for now")
+                self._reset()
+                with self._lock:
+                    self._lock.wait_for(lambda: self._closed, LONGEST_WAIT)
+        finally:
+            self.close()  # whatever ended it: who rode would wait for ever
+            self.closed.set_result(None)
+
+    def _wanted(self) -> bool:
+        """Waits until somebody wants something; False: closed."""
+        with self._lock:
+            self._lock.wait_for(lambda: self._positions or self._closed)
+            return not self._closed
 
     def _reset(self) -> None:
         """Carry nobody and read nothing, until somebody asks."""
@@ -215,10 +179,10 @@ class Trunk:
         """Have the consumer read what is wanted; waits while nothing is. False: closed."""
         with self._lock:
             self._drop_unwanted()
-            self._lock.wait_for(lambda: self._positions or self._closed)
+        if not self._wanted():
+            return False
+        with self._lock:
             wanted = dict(self._positions)
-            if self._closed:
-                return False
         new = wanted.keys() - self._sought
         if new or len(wanted) != len(consumer.assignment() or ()):
             consumer.assign([TopicPartition(*place) for place in wanted.keys() - new])  # what comes back begins anew
@@ -254,9 +218,27 @@ class Trunk:
         }
         with self._lock:
             for place, records in opened.items():
+                if records[0].raw.offset < self._positions[place]:
+                    self._go_back(place, records[0].raw.offset)
                 self._positions[place] = records[-1].raw.offset + 1
                 self._past.put(place, records)
-            self._put_down([rider for rider in self._riders if not rider.carry(opened)])
+            self._put_down([rider for rider in self._riders if not self._give(rider, opened)])
+
+    def _go_back(self, place: Place, offset: int) -> None:
+        logger.warning("%s, partition %d, had records up to %d, and now goes on at %d: brokers have lost some",
+                       *place, self._positions[place] - 1, offset)  # fmt: skip
+        self._past.begin(place, offset)
+        for rider, places in self._riders.items():
+            if place in places:
+                rider.go_back(place, offset)
+
+    def _give(self, rider: Rider, come: Mapping[Place, Sequence[Opened]]) -> bool:
+        """Whether it takes more. Who fails concerns no other rider; it meets the same records again alone."""
+        try:
+            return rider.carry(come)
+        except Exception:
+            logger.exception("a subscription could not take what came; it reads alone for now")
+            return False
 
     def _put_down(self, riders: Sequence[Rider]) -> None:
         for rider in riders:
