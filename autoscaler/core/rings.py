@@ -70,6 +70,14 @@ class Ring:
         cells = self._cells
         return sum(cells[index % len(cells)] for index in range(first, last + 1))
 
+    def back(self, now: Instant) -> list[float]:
+        """What is in each cell, that of `now` first."""
+        last = floor(now / self._width)
+        if last > self._head:
+            self._advance(last)
+        cells = self._cells
+        return [cells[index % len(cells)] for index in range(last, last - len(cells), -1)]
+
     def _advance(self, index: int) -> None:
         """The newest cell is `index` from now on."""
         cells = self._cells

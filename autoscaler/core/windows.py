@@ -17,6 +17,7 @@ from autoscaler.core.model import Demand
 from autoscaler.core.rings import Ring
 from autoscaler.core.signals import Needed
 from autoscaler.core.sources import SILENCE, WINDOW_MOST, Levels, Source, integrals
+from autoscaler.core.turnover import LEAST, Turnover
 from events.types.requests import RequestWindow
 from events.units import Instant, Seconds
 
@@ -42,7 +43,7 @@ class Windows:
 
     __slots__ = (
         "_arrivals", "_came", "_faded_at", "_finishes", "_foreign", "_foreign_at", "_hole", "_panic", "_panic_span",
-        "_running_seconds", "_sources", "_stable", "_stable_span", "last_active_at", "level",
+        "_running_seconds", "_sources", "_stable", "_stable_span", "_turnover", "last_active_at", "level",
     )  # fmt: skip
 
     def __init__(self, stable: Seconds, panic: Seconds) -> None:
@@ -51,6 +52,8 @@ class Windows:
         self._panic: Ring | None = None
         self._came: Ring | None = None
         """Arrivals, in the cells of the stable window."""
+        self._turnover: Turnover | None = None
+        """Of a model that had enough requests at a time."""
         self._sources: dict[tuple[str, int], Source] = {}
         self._foreign: Foreign | None = None
         self._foreign_at = Instant(0.0)
@@ -67,7 +70,7 @@ class Windows:
             self._stable_span, self._panic_span = stable, panic
             if self._stable is not None:
                 self._hole = (at - stable, at)
-            self._stable = self._panic = self._came = None
+            self._stable = self._panic = self._came = self._turnover = None
 
     def window(self, source: str, window: RequestWindow, at: Instant, world: World) -> None:
         """Fold a window that was appended at `at`."""
@@ -99,6 +102,7 @@ class Windows:
         if finished:
             self.level -= 1
             self._finishes += 1
+            self._turn(at, at, 0.0, 1)
             self._active(at)
 
     def measure(self, now: Instant, world: World, signals: Needed, remembered: float | None = None) -> Demand:
@@ -112,10 +116,13 @@ class Windows:
             stable += self._stable.total(now)
             panic += self._panic.total(now)
         since = inf if world.followed_since is None or levels.silent else world.followed_since
-        rate, seconds = self._rates(now, remembered, levels.running)
+        running = levels.running + (len(self._foreign) if self._foreign else 0)
+        rate, seconds = self._rates(now, remembered, running)
+        if seconds is not None and self._turnover is not None and levels.waiting and not levels.silent:
+            seconds = self._turnover.at_least(seconds, now)
         coverage = 1.0 if self._hole is None else self._coverage(now)
         demand = Demand(
-            running=levels.running + (len(self._foreign) if self._foreign else 0),
+            running=running,
             waiting=levels.waiting,
             stable=stable / self._stable_span if coverage == 1.0 and since <= now - self._stable_span else None,
             panic=panic / self._panic_span if self._whole(now - self._panic_span, since) else None,
@@ -173,6 +180,7 @@ class Windows:
             self._come(start, at, arrivals)
         self._finishes += max(0, finishes)
         self._running_seconds += max(0.0, served)
+        self._turn(start, at, served, finishes)
 
     def _bridge(self, was: Source, window: RequestWindow, at: Instant, world: World) -> None:
         """Windows are missing between the last one and this: fill a short gap with the last level, note a long one."""
@@ -199,6 +207,13 @@ class Windows:
             self._came = Ring(self._stable_span, STABLE_CELLS)
         self._came.add(start, end, arrivals)
 
+    def _turn(self, start: float, end: float, running_seconds: float, finishes: int) -> None:
+        if self._turnover is None:
+            if self.level < LEAST:
+                return
+            self._turnover = Turnover(self._stable_span, STABLE_CELLS)
+        self._turnover.add(start, end, running_seconds, finishes)
+
     def _active(self, at: Instant) -> None:
         if self.last_active_at is None or at > self.last_active_at:
             self.last_active_at = at
@@ -214,6 +229,7 @@ class Windows:
             served = before * (now - self._foreign_at)
             self._add(self._foreign_at, now, served)
             self._running_seconds += served
+            self._turn(self._foreign_at, now, served, 0)
             self._active(now)
         self._foreign_at = max(now, self._foreign_at)
         foreign.expire(now)
@@ -291,7 +307,7 @@ class Windows:
     def _free(self) -> None:
         """Idle for a whole stable window: keep nothing but when it was last active."""
         self._sources.clear()
-        self._stable = self._panic = self._came = self._hole = None
+        self._stable = self._panic = self._came = self._turnover = self._hole = None
         if self._foreign is not None and not self._foreign.waits:
             self._foreign = None
         self._arrivals = self._finishes = self._running_seconds = 0.0

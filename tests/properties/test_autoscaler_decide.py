@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from autoscaler.codec import policy_json, read_memory, read_policy, read_snapshot, snapshot_json
 from autoscaler.core.decide import decide
 from autoscaler.core.model import REASON_RANK, Demand, Memory, Replicas, Snapshot
-from autoscaler.core.policies.sizing import EPSILON, REPLICAS_MOST, UP_TOLERANCE, up
-from autoscaler.core.policy import ScalingPolicy
+from autoscaler.core.peers import Sample
+from autoscaler.core.policies.sizing import EPSILON, REPLICAS_MOST, UP_TOLERANCE, Sizing, up
+from autoscaler.core.policy import COST_MOST, ScalingPolicy
 from autoscaler.record import replay, wish_of
+from coldstart.core.tiers import StartTimes
 from events.units import Instant, Seconds
 from tests.support.autoscaling import T0
 
@@ -32,6 +34,12 @@ def maybe(strategy: st.SearchStrategy[float]) -> st.SearchStrategy[float | None]
     return st.none() | strategy
 
 
+def falling(needed: dict[int, float]) -> tuple[Sample, ...]:
+    """Steps that were needed, the highest first and longest ago."""
+    amounts, times = sorted(needed, reverse=True), sorted(needed.values())
+    return tuple(Sample(at=at, amount=float(amount)) for at, amount in zip(times, amounts, strict=True))
+
+
 memories = st.builds(
     Memory,
     panic_until=maybe(instants()),
@@ -42,6 +50,9 @@ memories = st.builds(
     patience=st.integers(0, 4),
     floor=st.integers(0, 5),
     floor_until=maybe(instants()),
+    kept=st.dictionaries(st.integers(1, 20), st.floats(T0 - 900, T0), max_size=3).map(falling),
+    seconds=maybe(st.floats(0.01, 600)),
+    starts=st.none() | st.builds(StartTimes, cold=maybe(st.floats(0.1, 600)), wake=maybe(st.floats(0.1, 60))),
 )
 demands = st.builds(
     Demand,
@@ -55,6 +66,10 @@ demands = st.builds(
     signal_recent=st.sampled_from([0.0, 0.0, 0.4, 5.0]),
     stale_signals=st.sampled_from([0, 0, 1]),
     earliest_deadline=maybe(instants()),
+    arrivals_per_second=st.floats(0, 20),
+    seconds_per_request=maybe(st.floats(0.01, 600)),
+    finished=st.floats(0, 100),
+    lately=maybe(st.floats(0, 300)),
 )
 
 
@@ -73,6 +88,10 @@ def policies(draw: st.DrawFn) -> ScalingPolicy:
         stable_window=Seconds(stable),
         panic_window=Seconds(draw(st.floats(1, stable))),
         priority=100,
+        wait_most=draw(st.sampled_from((None, None, Seconds(0.3), Seconds(1.5), Seconds(60.0)))),
+        cold_start_cost=draw(st.sampled_from((None, None, None, Seconds(1.0), Seconds(600.0), COST_MOST))),
+        gpus=draw(st.sampled_from((0.0115, 0.5, 1.0, 8.0))),
+        sleeps=draw(st.booleans()),
     )
 
 
@@ -94,6 +113,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         failures=draw(st.sampled_from([0, 0, 0, 2])),
         history_read=read,
         followed_since=T0 - 600 if read else None,
+        start_seconds=draw(maybe(st.floats(0.1, 600))),
     )
 
 
@@ -145,9 +165,21 @@ def test_higher_averages_never_mean_fewer_replicas(
 @given(snapshots(), policies())
 def test_nothing_is_taken_away_in_overload(snapshot: Snapshot, policy: ScalingPolicy) -> None:
     """As long as what runs and waits needs the wish, it does not fall."""
-    level = snapshot.demand.running + snapshot.demand.waiting
-    need = min(policy.max_replicas, ceil(level / policy.target - 1e-6))
+    need = min(policy.max_replicas, Sizing(snapshot, policy).at_hand)
     assert decide(snapshot, policy, NOW).replicas >= min(need, before(snapshot, policy))
+
+
+@patient
+@given(snapshots(), policies(), st.integers(1, 300))
+def test_none_goes_whose_slots_are_in_use_while_others_wait(
+    snapshot: Snapshot, policy: ScalingPolicy, waiting: int
+) -> None:
+    """However slowly what waits is worked off: no replica less, and none is given to others."""
+    there = before(snapshot, policy)
+    demand = replace(snapshot.demand, running=there * policy.slots, waiting=waiting)
+    decision = decide(replace(snapshot, demand=demand), policy, NOW)
+    assert decision.replicas >= there
+    assert decision.kept <= decision.replicas - there
 
 
 @patient

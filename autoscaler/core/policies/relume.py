@@ -139,8 +139,10 @@ def decide(snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> Decision:
         _keep(case, _for_bursts(case) if tells else 0)
     most = max(asked, case.base, case.panic_floor)
     if most > case.current:
-        if most == asked and _gathers(case):
-            return _done(case, case.current, _reasons_to_rise(case, why), (case.raised_at or now) + GATHER)
+        if most > case.base and _gathers(case):
+            if case.base <= case.current:
+                return _done(case, case.current, _reasons_to_rise(case, why), (case.raised_at or now) + GATHER)
+            most = case.base  # what does not hang on the burst need not wait for it
         return _rise(case, most, why if most == asked else _other_reason(case, most))
     if case.quiet and (case.current <= policy.min_replicas or _idle(case)):
         return _rest(case)
@@ -318,7 +320,12 @@ def _fit(case: _Case) -> int:
     average = max(case.sizing.lasting, case.sizing.lately)
     signal = up(case.demand.signal_recent, EPSILON)
     kept = int(case.kept[0].amount) if case.kept else 0
-    return max(1, case.base, signal, kept, case.for_level, up(average + DOWN_BAND, EPSILON))
+    return max(1, case.base, signal, kept, case.for_level, _occupied(case), up(average + DOWN_BAND, EPSILON))
+
+
+def _occupied(case: _Case) -> int:
+    """While others wait, none goes whose slots are in use: working a backlog off slowly is no reason to have fewer."""
+    return up(case.demand.running / case.policy.slots, EPSILON) if case.demand.waiting else 0
 
 
 def _only_kept(case: _Case, replicas: int) -> int:
@@ -335,7 +342,8 @@ def _only_kept(case: _Case, replicas: int) -> int:
     else:
         needed = replicas if demand.stable > EPSILON else 0
     signal = up(max(demand.signal, demand.signal_recent), EPSILON)
-    return max(0, replicas - max(policy.min_replicas, case.floor, signal, case.for_level, needed))
+    needed = max(needed, case.for_level, _occupied(case))
+    return max(0, replicas - max(policy.min_replicas, case.floor, signal, needed))
 
 
 def _calm(case: _Case, stable: float) -> Reason:

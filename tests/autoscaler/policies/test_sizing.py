@@ -88,6 +88,29 @@ def test_what_an_objective_holds_does_not_forget_what_bursts_need() -> None:
     assert after.replicas == 6
 
 
+def test_a_backlog_that_is_worked_off_slowly_takes_nothing_away() -> None:
+    """Six replicas, all slots in use, and two hundred that wait since long: in a start's time fewer would do, but none
+    is taken, nor given to others. One that is idle goes."""
+    demand = {"seconds_per_request": 1.0, "lately": 4.0, "arrivals_per_second": 4.0, "stable": 6.0, "panic": 6.0}
+    priced = replace(PROMISES, cold_start_cost=Seconds(1.0))
+    full = seen(wished=6, ready=6, running=24, waiting=200, demand=demand, start_seconds=60.0)
+    assert Sizing(full, priced).at_hand < 6
+    held = decide(full, priced, NOW)
+    assert (held.replicas, held.kept) == (6, 0)
+    freed = decide(replace(full, demand=replace(full.demand, running=20)), priced, NOW)
+    assert freed.replicas == 5
+
+
+def test_a_burst_that_is_being_measured_raises_no_sooner_for_fewer() -> None:
+    """Within the twentieth of a second after a rise fewer requests than a moment ago do not raise it either; what a
+    schedule or a floor wants is given at once, whatever else is asked."""
+    memory = Memory(raised_at=T0, panic_floor=20, panic_until=T0 + 60)
+    for waiting in (40, 76, 80, 84, 400):
+        burst = seen(wished=17, starting=17, waiting=waiting, memory=memory)
+        assert decide(burst, WIDE, NOW).replicas == 17
+        assert decide(burst, replace(WIDE, min_replicas=19), NOW).replicas == 19
+
+
 def stream(policy: str, gap: float) -> Outcome:
     """Ten requests a second of four seconds for two minutes; a pause so that nothing is left; the same again."""
     rows = Rows.empty()

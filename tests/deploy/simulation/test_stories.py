@@ -123,7 +123,15 @@ def test_an_engine_that_gets_slower() -> None:
     assert standing[1190.0] >= 3
     assert standing[1790.0] <= 2
     assert ours.figures.flaps <= 3
-    assert ours.figures.within_slo >= 0.965
+    assert ours.figures.within_slo >= 0.97
+
+
+@pytest.mark.parametrize(("times", "kept"), [(5.0, 0.94), (10.0, 0.925)])
+def test_an_engine_that_gets_much_slower(times: float, kept: float) -> None:
+    """What is remembered of how long a request takes does not hide it (else 91.7 and 89.5 % are kept)."""
+    trace = steady(Steady(6.0, 0.0, 1800.0, 2.0)).trace()
+    ours = tell("relume", trace, replace(SETTING, slowness=(Slowness(600.0, times), Slowness(1200.0, 1.0))))
+    assert ours.figures.within_slo >= kept
 
 
 @pytest.mark.parametrize("policy", ["relume", "kpa", "keda", "hpa", "keepalive(5m)", "concurrency"])
