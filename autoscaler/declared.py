@@ -31,13 +31,16 @@ class _Resources(Spec):
 
     gpus: int = 0
     gpu_fraction: float | None = None
+    gpu_memory: Quantity | None = None
     mig_profile: str | None = None
     cpu: float = 1.0
     memory: Quantity = 1 << 30
 
     @property
     def in_gpus(self) -> float:
-        cards = self.gpus or self.gpu_fraction or _part_of_a_card(self.mig_profile or "")
+        """What was asked for in bytes counts as a card: how large cards are only the allocator knows."""
+        part = self.gpu_fraction or (1.0 if self.gpu_memory else _part_of_a_card(self.mig_profile or ""))
+        cards = self.gpus or part
         return gpus_of(cards, self.cpu, Bytes(self.memory))
 
 

@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 LOOK_EVERY: Final = Seconds(1.0)
 """Between two looks at which agents there are, and at a card that is not empty yet."""
+APART: Final = Seconds(0.1)
+"""Between two questions to one agent at least: one that does not wait for news is not asked without end."""
 FORGET_AFTER: Final = Seconds(150.0)
 """How long what an agent said stands while there is none: one that is upgraded pulls its image first. As long as starts
 wait for an agent (`node_cache.SILENT_FOR`)."""
@@ -36,6 +38,12 @@ AGAIN: Final = Seconds(2.0)
 """After a question that was not answered."""
 MOST_REMEMBERED: Final = 20_000
 """Pods whose GPUs are remembered, the newest: more than a cluster of 5,000 nodes runs with GPUs."""
+
+MISREAD: Final = (KeyError, TypeError, ValueError, OverflowError)
+"""An answer that is not as agents of this release give it."""
+
+MOST_COUNTED: Final = 1 << 53
+"""What JSON can count to."""
 
 Named = Callable[[str, str], str | None]
 """The UUID of a device by its driver's pool and name; None: it is not known."""
@@ -137,10 +145,13 @@ class GpuStates:
         if agent is None and (before is None or not before.known):
             return None
         answer = None if agent is None else await self._ask(agent, "POST", "node/gpus/look")
-        if answer is None:
-            before = before or GpusObserved(node=node, known=True)
-            return replace(before, gpus=tuple(replace(one, empty=None) for one in before.gpus))
-        return self._hear(self._read(node, answer))
+        if answer is not None:
+            try:
+                return self._hear(self._read(node, answer))
+            except MISREAD as error:
+                logger.debug("what the agent of node %s says is not understood: %r", node, error)
+        before = before or GpusObserved(node=node, known=True)
+        return replace(before, gpus=tuple(replace(one, empty=None) for one in before.gpus))
 
     # What agents say.
 
@@ -148,6 +159,7 @@ class GpuStates:
         """Until its agent is gone: `run` sees to that."""
         version, failed = 0, ""
         while (agent := self._agents.on(node)) is not None:
+            asked = self._clock.now()
             answer = await self._ask(agent, "GET", f"node/gpus?after={version}")
             if answer is None:
                 version = 0
@@ -157,7 +169,8 @@ class GpuStates:
                 version = int(answer["version"])
                 self._hear(self._read(node, answer))
                 failed = ""
-            except (KeyError, TypeError, ValueError) as error:  # an agent of another release
+                await self._clock.sleep_until(Instant(asked + APART))
+            except MISREAD as error:  # an agent of another release
                 if str(error) != failed:
                     logger.warning("the agent of node %s is of another release: %r", node, error)
                 failed = str(error)
@@ -168,30 +181,33 @@ class GpuStates:
         try:
             asked = self._agents.get(agent, path) if method == "GET" else self._agents.post(agent, path, {})
             status, answer = await asked
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionError) as error:
             logger.debug("the agent of node %s does not answer: %s", agent.node, error)
             return None
         return answer if status == 200 else None
 
     def _read(self, node: str, answer: Mapping[str, Any]) -> GpusObserved:
-        """Raises KeyError, TypeError, ValueError."""
+        """Raises what is in `MISREAD`: also where a thing is of another kind than it should be."""
         claimed: dict[str, set[str]] = {}
         unnamed = False
         for one in answer["claimed"]:
             if one["driver"] == DRIVER:
                 name = self.named(one["pool"], one["device"])
                 unnamed = unnamed or name is None
-                claimed.setdefault(name or "", set()).add(one["pod"])
+                claimed.setdefault(name or "", set()).add(_text(one["pod"]))
         gpus = []
         for one in answer["devices"]:
-            pods = None if one["pods"] is None else {*one["pods"], *claimed.get(one["id"], ())}
+            pods = None if one["pods"] is None else {*_names(one["pods"]), *claimed.get(one["id"], ())}
             if not pods and unnamed:  # a claimed device that nobody knows may be this one
                 pods = None
             gpus.append(NodeGpu(
-                id=one["id"], product=one["product"], memory_bytes=one["memoryBytes"], used_bytes=one["usedBytes"],
-                empty=one["empty"], processes=one["processes"], sick=one["sick"], parent=one["parent"],
-                split=one["split"], pods=None if pods is None else tuple(sorted(pods)),
+                id=_text(one["id"]), product=_text(one["product"]), memory_bytes=_count(one["memoryBytes"]),
+                used_bytes=_count(one["usedBytes"]), empty=_flag(one["empty"]), processes=_count(one["processes"]) or 0,
+                sick=_text(one["sick"]), parent=_text(one["parent"]), split=bool(_flag(one["split"])),
+                pods=None if pods is None else tuple(sorted(pods)),
             ))  # fmt: skip
+        if len({one.id for one in gpus}) < len(gpus):
+            raise ValueError("a GPU is told of twice")
         return GpusObserved(node=node, known=bool(answer["known"]), gpus=tuple(gpus))
 
     def _hear(self, state: GpusObserved) -> GpusObserved:
@@ -222,3 +238,29 @@ class GpuStates:
                 logger.warning("what GPUs say cannot be told now: %s", error)
                 self._dirty.set()
             await self._clock.sleep_until(Instant(self._clock.now() + LOOK_EVERY))
+
+
+def _names(said: object) -> list[str]:
+    if not isinstance(said, list):
+        raise TypeError(f"{said!r} is no list of names")
+    return [_text(one) for one in said]
+
+
+def _text(said: object) -> str:
+    if not isinstance(said, str):
+        raise TypeError(f"{said!r} is no text")
+    return said
+
+
+def _flag(said: object) -> bool | None:
+    if not (said is None or isinstance(said, bool)):
+        raise TypeError(f"{said!r} is neither true nor false")
+    return said
+
+
+def _count(said: object) -> int | None:
+    if said is None:
+        return None
+    if not isinstance(said, int) or isinstance(said, bool) or not 0 <= said < MOST_COUNTED:
+        raise ValueError(f"{said!r} is no number of bytes or processes")
+    return said

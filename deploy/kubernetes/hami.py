@@ -9,9 +9,11 @@ Project-HAMi/HAMi).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from deploy.kubernetes.quantities import card_memory
 from events.types.replicas import Card
 
 REGISTER: Final = "hami.io/node-nvidia-register"
@@ -40,7 +42,7 @@ def cards_in(annotations: Mapping[str, str]) -> tuple[Card, ...] | None:
 def _from_json(text: str) -> list[Mapping[str, Any]]:
     try:
         return [one for one in json.loads(text) if isinstance(one, dict)]
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
 
 
@@ -51,11 +53,11 @@ def _from_words(text: str) -> list[Mapping[str, Any]]:
 
 
 def _card(row: Mapping[str, Any]) -> Card | None:
-    uuid, memory, numa = str(row.get("id", "")), str(row.get("devmem", "0")), str(row.get("numa", "0"))
-    if not uuid or not row.get("health") or not memory.isdigit():
+    uuid, memory, numa = row.get("id"), card_memory(str(row.get("devmem", "0"))), str(row.get("numa", "0"))
+    if not isinstance(uuid, str) or not uuid or row.get("health") is not True or memory is None:
         return None
-    where = int(numa) if numa.isdigit() else None
-    return Card(id=_SHARED + uuid, product=str(row.get("type", "")), memory_bytes=int(memory) << 20, numa=where)
+    where = int(numa) if re.fullmatch(r"[0-9]{1,4}", numa) else None
+    return Card(id=_SHARED + uuid, product=str(row.get("type", "")), memory_bytes=memory, numa=where)
 
 
 def taken_by(annotations: Mapping[str, str]) -> set[str]:

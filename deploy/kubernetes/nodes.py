@@ -22,7 +22,11 @@ from deploy.kubernetes.views import NodeView, PodView
 from events.types.replicas import Card, CardsObserved
 
 GPU: Final = slicing.GPU
-_MIG: Final = re.compile(r"nvidia\.com/mig-([0-9]+g\.[0-9]+gb(?:\.me)?)")
+_MIG: Final = re.compile(r"nvidia\.com/mig-([0-9]+g\.[0-9]+gb)([.-][a-z][a-z.]*)?")
+_RENAMED: Final = ".shared"
+"""At the end of a resource whose devices are counted several times."""
+MOST: Final = 1 << 14
+"""Cards of one resource that are taken for true: 16 cards of a thousand turns each, and some."""
 
 
 def observed(
@@ -44,10 +48,10 @@ def observed(
         )  # fmt: skip
     taken = _taken(foreign)
     free = {name: amount - taken.get(name, 0.0) for name, amount in node.allocatable.items()}
-    turns = slicing.turns_in(node.labels, node.allocatable)
-    cards = _cards(node, "gpu", _count(free, GPU), held, "") if turns == 0 else ()
+    turns = slicing.turns_in(node.labels, node.allocatable, held)
+    cards = _cards(node, "gpu", _left(free, GPU, held, 0), held, "") if turns == 0 else ()
     for resource in (GPU, SHARED) if turns else ():
-        cards += _turns(node, resource, (turns or 0, _count(free, resource)), held)
+        cards += _turns(node, resource, (turns or 0, _left(free, resource, held, turns or 0)), held)
     for resource in sorted(free):
         profile = mig_profile(resource)
         if profile and not slicing.instances_are_shared(node.labels, resource):
@@ -61,14 +65,16 @@ def observed(
 
 
 def mig_profile(resource: str) -> str:
-    """The MIG profile that an extended resource counts, in our words (``1g.10gb+me``); empty for others."""
-    found = _MIG.fullmatch(resource)
-    return "" if found is None else found[1].replace(".me", "+me")
+    """The MIG profile that an extended resource counts, in our words (``1g.10gb+me``, ``1g.24gb-me``); empty for
+    others, and where instances are shared."""
+    found = None if resource.endswith(_RENAMED) else _MIG.fullmatch(resource)
+    return "" if found is None else found[1] + re.sub(r"^\.", "+", found[2] or "")
 
 
 def mig_resource(profile: str) -> str:
-    """The extended resource that counts a MIG profile (the device plugin's strategy "mixed")."""
-    return f"nvidia.com/mig-{profile.replace('+me', '.me')}"
+    """The extended resource that counts a MIG profile (the device plugin's strategy "mixed", which writes a point for
+    each plus)."""
+    return f"nvidia.com/mig-{profile.replace('+', '.')}"
 
 
 def _taken(foreign: Iterable[PodView]) -> Mapping[str, float]:
@@ -81,7 +87,15 @@ def _taken(foreign: Iterable[PodView]) -> Mapping[str, float]:
 
 
 def _count(free: Mapping[str, float], resource: str) -> int:
-    return max(0, floor(free.get(resource, 0.0)))
+    return max(0, floor(min(free.get(resource, 0.0), MOST)))
+
+
+def _left(free: Mapping[str, float], resource: str, held: Collection[str], turns: int) -> int:
+    """How many of a resource there are for names as they are now. Pods that were granted others, before the plugin was
+    told to share cards otherwise, have one each."""
+    others = [name for name in held if slicing.counted_by(name) == resource
+              and not (slicing.is_turn(name, resource, turns) if turns else name.startswith("gpu-"))]  # fmt: skip
+    return max(0, _count(free, resource) - len(others))
 
 
 def _cards(node: NodeView, prefix: str, count: int, held: Collection[str], profile: str) -> tuple[Card, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
+from deploy.kubernetes import slicing
 from events.types.gpus import GpusObserved, NodeGpu
 from events.types.replicas import Card, CardsObserved
 
@@ -30,7 +31,8 @@ def without_unaccounted(state: CardsObserved, seen: GpusObserved | None, held: C
     that are claimed by their UUID the sick ones. What is held stays.
 
     Where a device plugin counts cards, they have no names in common: there is one fewer for each, and which one the
-    plugin gives is its own choice. (It sees sick ones by itself, and counts them no more.)
+    plugin gives is its own choice; of a card that it counts several times, as many turns. (It sees sick ones by itself,
+    and counts them no more.)
     """
     if seen is None:
         return state
@@ -38,14 +40,16 @@ def without_unaccounted(state: CardsObserved, seen: GpusObserved | None, held: C
     barred = {one.id for one in unaccounted} | {one.id for one in seen.gpus if one.sick}
     cards = [card for card in state.cards if card.id in held or card.id not in barred]
     for one in unaccounted:
-        spare = next((card for card in reversed(cards) if _is_counted(card, one) and card.id not in held), None)
-        if spare is not None:
-            cards.remove(spare)
+        spare = [card for card in reversed(cards) if _is_counted(card, one) and card.id not in held]
+        for card in spare[: max(1, spare[0].turns) if spare else 0]:
+            cards.remove(card)
     return state if len(cards) == len(state.cards) else replace(state, cards=tuple(cards))
 
 
 def _is_counted(card: Card, gpu: NodeGpu) -> bool:
     """Whether a card is one of those that a plugin counts, of this GPU's kind."""
+    if card.turns:
+        return not gpu.parent and slicing.resource_of(card.id) is not None
     kind = f"mig-{gpu.product.partition(_INSTANCE)[2]}" if gpu.parent else "gpu"
     return card.id.rpartition("-")[0] == kind and not card.id.startswith(UUIDS)
 

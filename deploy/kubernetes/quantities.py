@@ -12,6 +12,9 @@ _UNITS: Final = {
     "G": Decimal(10**9), "T": Decimal(10**12), "P": Decimal(10**15), "E": Decimal(10**18),
     **{f"{letter}i": Decimal(1 << 10 * power) for power, letter in enumerate("KMGTPE", 1)},
 }  # fmt: skip
+_MEBIBYTES: Final = re.compile(r"[0-9]{1,18}")
+MOST_MEBIBYTES: Final = 1 << 24
+"""Of a card's memory; many times what any has."""
 
 
 def read_quantity(text: str | float) -> float:
@@ -27,3 +30,9 @@ def write_cpu(cores: float) -> str:
     """Thousandths of a core, rounded up."""
     milli = -(-round(cores * 1_000_000) // 1000)
     return f"{milli}m" if milli % 1000 else str(milli // 1000)
+
+
+def card_memory(mebibytes: str) -> int | None:
+    """Bytes of a card's memory, as labels and annotations tell it; None: that is no number, or no card's (16 TiB and
+    more)."""
+    return int(mebibytes) << 20 if _MEBIBYTES.fullmatch(mebibytes) and int(mebibytes) < MOST_MEBIBYTES else None

@@ -36,14 +36,16 @@ def product_of(labels: Mapping[str, str]) -> str:
     return str(labels.get("nvidia.com/gpu.product", "")).removesuffix(_SUFFIX)
 
 
-def turns_in(labels: Mapping[str, str], allocatable: Mapping[str, float]) -> int | None:
+def turns_in(labels: Mapping[str, str], allocatable: Mapping[str, float], held: Collection[str] = ()) -> int | None:
     """Into how many turns each card of a node is shared; 0: its cards are whole. None: they are shared, and nothing
-    tells into how many."""
+    tells into how many. `held`: names that replicas were granted: where some are turns, and the labels are gone, the
+    cards are shared still."""
     replicas = _number(labels.get(REPLICAS, ""))
     renamed = allocatable.get(SHARED, 0) > 0
     if replicas > 1:
         return min(replicas, MOST)
     told = labels.get(STRATEGY, "none") not in ("none", "") or renamed
+    told = told or (REPLICAS not in labels and any(resource_of(name) for name in held))
     if not (told or str(labels.get("nvidia.com/gpu.product", "")).endswith(_SUFFIX)):
         return 0
     cards, turns = _number(labels.get(COUNT, "")), int(allocatable.get(SHARED if renamed else GPU, 0))
@@ -76,6 +78,11 @@ def resource_of(card: str) -> str | None:
     """The resource of which a pod that was granted this card asks for one; None: it is no turn."""
     found = _NAME.fullmatch(card)
     return None if found is None else next(key for key, prefix in _PREFIXES.items() if prefix == found[1])
+
+
+def counted_by(card: str) -> str | None:
+    """The resource of which a pod that was granted this card has one; None: it is no counted card."""
+    return GPU if re.fullmatch(r"gpu-[0-9]+", card) else resource_of(card)
 
 
 def _number(text: str) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deploy.kubernetes import hami, slicing
-from deploy.kubernetes.quantities import read_quantity
+from deploy.kubernetes.quantities import card_memory, read_quantity
 from deploy.kubernetes.resources import Json
 from deploy.kubernetes.times import read_time
 from events.types.replicas import Card, Taint
@@ -139,13 +139,12 @@ def node_of(item: Json) -> NodeView:
         Taint(key=str(one.get("key", "")), value=str(one.get("value", "")), effect=str(one.get("effect", "")))
         for one in spec.get("taints", ())
     )
-    mebibytes = str(labels.get("nvidia.com/gpu.memory", ""))
     return NodeView(
         name=item["metadata"]["name"], ready=ready,
         usable=ready and not spec.get("unschedulable", False),
         allocatable={name: read_quantity(text) for name, text in status.get("allocatable", {}).items()},
         product=slicing.product_of(labels),
-        card_bytes=int(mebibytes) << 20 if mebibytes.isdigit() else 0,
+        card_bytes=card_memory(str(labels.get("nvidia.com/gpu.memory", ""))) or 0,
         labels={str(key): str(value) for key, value in labels.items()},
         shared=hami.cards_in(item["metadata"].get("annotations", {})),
         taints=tuple(sorted((one for one in taints if not _borne(one)), key=lambda one: (one.key, one.effect))),

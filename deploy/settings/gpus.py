@@ -26,6 +26,9 @@ MOST: Final = 1024
 MOST_TURNS: Final = 64
 """Of one card; NVIDIA's MPS allows 48 and 60 clients, and Google's time-sharing 48."""
 
+MOST_MEMORY: Final = 1 << 44
+"""Bytes of one card; many times what any has."""
+
 _GROUP: Final = re.compile(r"(?P<count>[0-9]{1,4})(?:x(?P<product>[A-Za-z0-9][A-Za-z0-9 ._-]{0,62}))?(?P<options>:.*)?")
 _TIMES: Final = re.compile(r"(?:(?P<count>[0-9]{1,2})\*)?(?P<profile>.+)")
 _OPTIONS: Final = ("memory", "mig", "numa", "nvlink", "turns")
@@ -136,9 +139,12 @@ def _product(name: str, memory: int) -> tuple[str, int]:
 
 def _memory(text: str) -> int:
     try:
-        return int(parse_quantity(text))
+        much = int(parse_quantity(text))
     except ValueError as error:
         raise ValueError(f"memory={text}: {error}") from None
+    if much > MOST_MEMORY:
+        raise ValueError(f"memory={text} is more than any card has; write such as memory=80Gi, at most 16Ti")
+    return much
 
 
 def _number(key: str, options: Mapping[str, str]) -> int | None:

@@ -185,7 +185,8 @@ def test_a_sleepers_memory_is_seen() -> None:
 @pytest.mark.parametrize(
     ("resources", "gpus"),
     [
-        ({"gpus": 4, "cpu": 32}, 4.0), ({"gpuFraction": 0.5}, 0.5), ({"migProfile": "3g.40gb"}, 3 / 7),
+        ({"gpus": 4, "cpu": 32}, 4.0), ({"gpuFraction": 0.5}, 0.5),
+        ({"gpuMemory": "8Gi"}, 1.0), ({"migProfile": "3g.40gb"}, 3 / 7),
         ({"migProfile": "1c.2g.10gb"}, 2 / 7), ({"cpu": 2.0, "memory": "4Gi"}, 0.02 + 0.0015 * 4.294967296),
     ],
 )  # fmt: skip

@@ -42,14 +42,14 @@ def _allowed(sizes: Ints, training: Ints, kept: float) -> Ints:
     """By node: how many thousandths more training may take of cards of these sizes (0: not of this one)."""
     total = sizes.sum(axis=1)
     held = np.where(sizes > 0, training, 0).sum(axis=1)
-    return np.asarray(np.maximum(0, total - np.ceil(total * kept).astype(np.int64) - held))
+    return np.asarray(np.maximum(0, total - np.ceil(np.round(total * kept, 6)).astype(np.int64) - held))
 
 
 def _allowed_cards(cards: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], training: Ints, share: float) -> Ints:
     """By node: how many whole cards more training may take."""
     total = cards.sum(axis=1)
     held = (np.where(cards, training, 0) > 0).sum(axis=1)
-    return np.asarray(np.maximum(0, total - np.floor(total * share).astype(np.int64) - held))
+    return np.asarray(np.maximum(0, total - np.floor(np.round(total * share, 6)).astype(np.int64) - held))
 
 
 def _withhold_parts(seen: Space, cards: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], allowed: Ints) -> None:

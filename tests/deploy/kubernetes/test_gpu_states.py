@@ -39,7 +39,7 @@ class FakeAgent:
     def __init__(self) -> None:
         self.answer: Mapping[str, Any] = {"node": "n1", "version": 0, "known": False, "devices": [], "claimed": []}
         self.changed = asyncio.Event()
-        self.silent = False
+        self.silent = self.hasty = False
         self.asked = 0
 
     def tell(self, *devices: Mapping[str, Any], known: bool = True, claimed: list[Any] | None = None) -> None:
@@ -53,7 +53,8 @@ class FakeAgent:
         self.asked += 1
         if self.silent:
             return web.Response(status=500)
-        if int(request.query["after"]) == self.answer["version"]:
+        known = self.answer["version"]
+        if str(known) == request.query["after"] and not self.hasty:
             self.changed.clear()
             await self.changed.wait()
         return web.json_response(self.answer)
@@ -202,3 +203,48 @@ async def test_an_agent_that_goes_takes_its_word_along(stage: Stage, monkeypatch
     assert found[-1] == GpusObserved(node="n1", known=False)
     async with asyncio.timeout(10):
         await waiting
+
+
+NONSENSE: tuple[Any, ...] = (
+    {"version": "new"}, {"version": float("inf")}, {"version": None}, {"devices": 5}, {"devices": [5]},
+    {"claimed": None}, {"devices": [{}]}, {"claimed": [{"driver": "gpu.nvidia.com", "pool": "p", "device": "d"}]},
+    {"claimed": [{"driver": "gpu.nvidia.com", "pool": "p", "device": "d", "pod": 5}]},
+    {"devices": [device("GPU-a")] * 2},
+    *({"devices": [device("GPU-a") | {field: value}]} for field, value in (
+        ("id", 5), ("product", None), ("memoryBytes", -1), ("memoryBytes", "much"), ("usedBytes", 1 << 60),
+        ("usedBytes", 0.5), ("empty", "no"), ("processes", -1), ("pods", "models/chat"), ("pods", [5]), ("split", "x"),
+    )),
+)  # fmt: skip
+"""What of an answer is wrong."""
+
+
+async def test_an_agent_that_tells_nonsense_is_not_believed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it said before stands, nothing is empty by it, it goes on being asked, and nothing ends for it."""
+    monkeypatch.setattr(gpu_states, "AGAIN", 0.01)
+    monkeypatch.setattr(gpu_states, "LOOK_EVERY", 0.01)
+    right = device("GPU-a", empty=False, pods=["models/job-0"])
+    stage.agent.tell(right)
+    before = await heard(stage, lambda told: told.gpus)
+    for one in NONSENSE:
+        stage.agent.answer = {"node": "n1", "version": 9, "known": True, "devices": [right], "claimed": []} | one
+        stage.agent.changed.set()
+        waiting = asyncio.create_task(stage.states.until_empty([Left("n1", "models/job-0", ("gpu-0",))]))
+        await asyncio.sleep(0.1)
+        assert not waiting.done(), one
+        assert stage.states.of("n1") == before, one
+        waiting.cancel()
+    stage.agent.answer = {"version": 10}
+    stage.agent.tell(device("GPU-a", pods=[]))
+    await heard(stage, lambda told: told.gpus[0].empty)
+
+
+async def test_an_agent_that_does_not_wait_is_asked_ten_times_a_second(stage: Stage) -> None:
+    """And not as often as it answers."""
+    stage.agent.tell(device("GPU-a", pods=[]))
+    await heard(stage, lambda told: told.gpus)
+    stage.agent.answer = {**stage.agent.answer, "version": 1 << 40}
+    asked = stage.agent.asked
+    stage.agent.hasty = True
+    stage.agent.changed.set()
+    await asyncio.sleep(1.0)
+    assert stage.agent.asked - asked <= 12

@@ -26,11 +26,25 @@ def test_both_forms_list_the_healthy_cards(text: str) -> None:
     assert cards_in({REGISTER: text}) == (CARD,)
 
 
-@pytest.mark.parametrize("text", ["", "[", "[1]", "a,b", '[{"id": "x", "devmem": "much", "health": true}]'])
+@pytest.mark.parametrize("text", [
+    "", "[", "[1]", "a,b", '[{"id": "x", "devmem": "much", "health": true}]',
+    "[" * 100_000, "x,10,\u00b2,100,t,0,true:",
+    '[{"id": "x", "devmem": -5, "health": true}]', '[{"id": "x", "devmem": 1e400, "health": true}]',
+    f'[{{"id": "x", "devmem": {"9" * 40}, "health": true}}]', '[{"id": "x", "devmem": 5, "health": "no"}]',
+    '[{"id": ["x"], "devmem": 5, "health": true}]', '[{"devmem": 5, "health": true}]',
+])  # fmt: skip
 def test_what_cannot_be_read_lists_none(text: str) -> None:
     """It is a node of HAMi's all the same, whose count is none of cards."""
     assert cards_in({REGISTER: text}) == ()
     assert cards_in({}) is None
+
+
+def test_a_numa_node_that_is_no_number_is_not_known() -> None:
+    """The card is there all the same."""
+    rows = [{"id": A, "devmem": 5, "health": True, "numa": numa} for numa in ("\u00b2", -1, "9" * 9, 3)]
+    cards = cards_in({REGISTER: json.dumps(rows)})
+    assert cards is not None
+    assert [card.numa for card in cards] == [None, None, None, 3]
 
 
 def test_a_card_of_which_others_have_a_part_is_not_there() -> None:

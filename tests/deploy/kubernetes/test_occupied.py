@@ -19,7 +19,8 @@ def gpu(name: str, *, empty: bool | None = True, pods: tuple[str, ...] | None = 
 
 def node(*cards: str) -> CardsObserved:
     """A node with these cards."""
-    return CardsObserved(node="n", cpu=8, memory_bytes=GI, cards=tuple(Card(id=one) for one in cards))
+    return CardsObserved(node="n", cpu=8, memory_bytes=GI, cards=tuple(
+        Card(id=one, turns=2 if "::" in one else 0) for one in cards))  # fmt: skip
 
 
 def seen(*gpus: NodeGpu, known: bool = True) -> GpusObserved:
@@ -29,6 +30,7 @@ def seen(*gpus: NodeGpu, known: bool = True) -> GpusObserved:
 
 STRANGER = gpu("GPU-b", empty=False)
 COUNTED = ("gpu-0", "gpu-1", "gpu-2")
+TURNS = ("turn-0::0", "turn-1::0", "turn-0::1", "turn-1::1")
 CLAIMED = ("GPU-a", "GPU-b", "GPU-c")
 INSTANCE = NodeGpu(
     id="MIG-1", product="NVIDIA H100 80GB HBM3 MIG 1g.10gb", memory_bytes=10 * GI, used_bytes=GI, empty=False, pods=(),
@@ -52,6 +54,9 @@ INSTANCE = NodeGpu(
     pytest.param(CLAIMED, seen(gpu("GPU-c", sick="XID 79")), (), ("GPU-a", "GPU-b"), id="the sick one, by UUID"),
     pytest.param(("mig-1g.10gb-0", "mig-1g.10gb-1", "mig-2g.20gb-0"), seen(INSTANCE), (),
                  ("mig-1g.10gb-0", "mig-2g.20gb-0"), id="an instance of its profile"),
+    pytest.param(TURNS, seen(STRANGER), (), ("turn-0::0", "turn-1::0"), id="all turns of one card"),
+    pytest.param(TURNS, seen(STRANGER), ("turn-1::1", "turn-0::1", "turn-1::0"), TURNS[1:], id="held turns stay"),
+    pytest.param(TURNS, seen(INSTANCE), (), TURNS, id="an instance is no turn"),
     pytest.param(("hami-GPU-b",), seen(gpu("GPU-b", empty=False, pods=None)), (), ("hami-GPU-b",), id="HAMi's"),
 ])  # fmt: skip
 def test_what_is_not_given(

@@ -11,6 +11,8 @@ from deploy.kubernetes.shaping import gpu_requests
 from deploy.kubernetes.slicing import resource_of, turns_in
 from deploy.kubernetes.views import NodeView, PodView, node_of
 from events.types.shared import Resources
+from preemption.core.gpus.cards import node_spec
+from preemption.core.gpus.space import Space
 
 L4 = {"nvidia.com/gpu.product": "NVIDIA-L4-SHARED", "nvidia.com/gpu.memory": "23034", "nvidia.com/gpu.count": "2",
       "nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "time-slicing"}  # fmt: skip
@@ -52,10 +54,43 @@ def test_turns_of_others_are_not_there_and_held_ones_keep_their_names() -> None:
 
 
 def test_turns_that_there_are_no_more_of_are_gone() -> None:
-    """The plugin was told to share a card between fewer: the fourth turn is none, and nothing else changes its name."""
+    """The plugin was told to share a card between fewer: the fourth turn is none, and nothing else changes its name.
+    Pods that were granted such turns, or whole cards, have one of what is counted each."""
     fewer = {**L4, "nvidia.com/gpu.replicas": "2"}
     seen = observed(machine(fewer, nvidia_com__gpu="4"), (), {"turn-0::3", "turn-1::1", "gpu-0"})
-    assert {card.id for card in seen.cards} == {"turn-0::0", "turn-1::0", "turn-0::1", "turn-1::1"}
+    assert {card.id for card in seen.cards} == {"turn-0::0", "turn-1::1"}
+    none = {**L4, "nvidia.com/gpu.replicas": "1", "nvidia.com/gpu.product": "NVIDIA-L4",
+            "nvidia.com/gpu.sharing-strategy": "none"}  # fmt: skip
+    whole = observed(machine(none, nvidia_com__gpu="2"), (), {"turn-0::3", "gpu-1"})
+    assert [(card.id, card.turns) for card in whole.cards] == [("gpu-1", 0)]
+
+
+def test_cards_whose_labels_are_gone_are_shared_as_long_as_somebody_has_a_turn() -> None:
+    """Eight of a resource of which a replica has a turn are not eight whole cards."""
+    assert observed(machine({}, nvidia_com__gpu="8"), (), {"turn-0::0"}).cards == ()
+    assert len(observed(machine({}, nvidia_com__gpu="8"), (), {"gpu-0"}).cards) == 8
+
+
+@pytest.mark.parametrize("replicas", ["0", "-3", "four", "4.0", "", "\u00b2"])
+def test_labels_that_say_no_number_are_not_believed(replicas: str) -> None:
+    """Then the counts tell: eight of two cards are four turns each."""
+    seen = observed(machine({**L4, "nvidia.com/gpu.replicas": replicas}, nvidia_com__gpu="8"), (), ())
+    assert [card.turns for card in seen.cards] == [4] * 8
+
+
+def test_no_count_is_believed_beyond_what_a_node_can_have() -> None:
+    """A status with a million million cards names no more than relume can look at, whole or in turns."""
+    many = {"nvidia_com__gpu": "1T"}
+    assert len(observed(machine({}, **many), (), ()).cards) == 1 << 14
+    assert len(observed(machine({**L4, "nvidia.com/gpu.replicas": "9" * 60}, **many), (), ()).cards) == 1 << 14
+
+
+@pytest.mark.parametrize("memory", ["-5", "many", "\u00b2", str(1 << 24), "9" * 13, "9" * 63, ""])
+def test_memory_that_no_card_has_is_not_known(memory: str) -> None:
+    """So a share of the card can be had, bytes of it cannot, and the planner's arrays hold it."""
+    seen = observed(machine({"nvidia.com/gpu.memory": memory}, nvidia_com__gpu="1"), (), ())
+    assert [card.memory_bytes for card in seen.cards] == [0]
+    assert Space([node_spec(seen)]).gpu_free == 1000
 
 
 def test_a_node_that_takes_no_pods_keeps_what_is_held() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from deploy.kubernetes.times import micro_time, read_time, time
 from deploy.kubernetes.views import NodeView, PodView, node_of, pod_of
 from events.types.replicas import Taint
 from events.units import Instant, Seconds
+from preemption.core.gpus.mig_names import known_profiles
 
 NOW = Instant(1_000_000_000.0)
 MADE = "2001-09-09T01:46:40Z"
@@ -236,3 +238,7 @@ def test_mig_profiles_have_two_spellings() -> None:
     assert mig_resource("1g.10gb+me") == "nvidia.com/mig-1g.10gb.me"
     assert mig_profile("nvidia.com/mig-3g.40gb") == "3g.40gb"
     assert mig_profile("nvidia.com/gpu") == ""
+    for profile in known_profiles():
+        assert mig_profile(mig_resource(profile)) == profile
+        assert re.fullmatch(r"nvidia\.com/[a-z0-9]([a-z0-9._-]*[a-z0-9])?", mig_resource(profile))
+    assert [mig_profile(f"nvidia.com/mig-{name}") for name in ("1g.10gb.shared", "1g.10gb.me.shared", "x")] == [""] * 3

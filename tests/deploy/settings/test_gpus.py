@@ -36,6 +36,7 @@ def test_time_sliced_cards_are_declared_by_their_turns() -> None:
     [
         ("many", "'many' is no card; write such as 4"),
         ("2xA100-80GB:speed=9", "'speed=9' says nothing of a card; write memory=…, mig=…, numa=…, nvlink=…, turns=…"),
+        ("1xL4:memory=17Ti", "memory=17Ti is more than any card has; write such as memory=80Gi, at most 16Ti"),
         ("1xL4:turns=1", "turns=1 is none; write turns=2 to turns=64"),
         (
             "1xA100-40GB:mig=1g.5gb:turns=2",
