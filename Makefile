@@ -32,7 +32,7 @@ kubernetes: setup  ## build the control plane and the Helm that Kubernetes tests
 	$(BIN)/python -m tests.support.kube_binary
 	$(BIN)/python -m tests.support.helm
 
-foreign: kubernetes  ## build the controllers of JobSet, PyTorchJob and Kueue (once, minutes), and run their stories
+foreign: kubernetes  ## build the controllers of JobSet, PyTorchJob, Kueue and LeaderWorkerSet (once, minutes), and run their stories
 	$(BIN)/python -m tests.support.kube_foreign
 	RELUME_FOREIGN=1 $(BIN)/python -m pytest tests/e2e/test_kubernetes_foreign.py -q
 

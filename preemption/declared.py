@@ -10,7 +10,7 @@ from events.spec import Duration, Spec
 from events.types.models import ModelDeclared
 from events.units import Seconds
 from preemption.core.terms import ANYWHERE, Terms, Toleration
-from preemption.core.view import Declared
+from preemption.core.view import Declared, Workers
 from preemption.spec import Priority, ResourcesSpec
 
 
@@ -74,6 +74,27 @@ class _Slo(BaseModel):
         return Seconds(promised[0]) if promised else None
 
 
+class _Workers(BaseModel):
+    """Pods that an enrolled object makes for a replica beside the one that serves."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    count: int
+    resources: ResourcesSpec = ResourcesSpec()
+
+    def resolve(self) -> Workers:
+        """In plain numbers."""
+        return Workers(self.count, self.resources.resolve())
+
+
+class _Target(BaseModel):
+    """An enrolled object."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    workers: _Workers | None = None
+
+
 class _Part(Spec):
     """The part of a spec that is read here; the other slices are their owners' business."""
 
@@ -84,7 +105,12 @@ class _Part(Spec):
     scaling: _Scaling = _Scaling.model_construct(max_replicas=1)
     pod: _Pod | None = None
     slo: _Slo = Field(default_factory=_Slo)
-    scale_target_ref: dict[str, object] | None = None
+    scale_target_ref: _Target | None = None
+
+    @property
+    def workers(self) -> _Workers | None:
+        """Of an enrolled object that makes such."""
+        return None if self.scale_target_ref is None else self.scale_target_ref.workers
 
 
 def read_declaration(event: ModelDeclared) -> Declared:
@@ -101,7 +127,7 @@ def read_declaration(event: ModelDeclared) -> Declared:
         promise=part.slo.resolve(),
         deleted=event.deleted,
         override=event.override,
-        enrolled=part.scale_target_ref is not None,
+        workers=None if part.workers is None else part.workers.resolve(),
     )
 
 

@@ -18,13 +18,12 @@ from deploy.api.problem import ProblemError
 from deploy.kubernetes.api import ApiError, ApiUnavailable
 from deploy.kubernetes.declared_objects import RETRY, told_of, words_of
 from deploy.kubernetes.declaring import Declaring
-from deploy.kubernetes.nodes import GPU
 from deploy.kubernetes.not_here import check_here
-from deploy.kubernetes.quantities import read_quantity
 from deploy.kubernetes.reflecting import Reflector
 from deploy.kubernetes.resources import EVENTS, Json, Resource
 from deploy.kubernetes.shapes import ANNOTATION_ENROLLED
 from deploy.kubernetes.telling_parts import Turn, event_body
+from deploy.kubernetes.templates import Template, resources_of, templates_of
 from deploy.kubernetes.tools import Tools
 from deploy.spec.check import check_as
 from deploy.spec.document import API_VERSION
@@ -60,10 +59,11 @@ def document(resource: Resource, item: Json) -> dict[str, Any]:
     """The Model that an annotated object stands for. Raises Wrong."""
     metadata = item["metadata"]
     annotations: Mapping[str, str] = metadata.get("annotations", {})
+    templates = templates_of(item)
     spec: dict[str, Any] = {
-        "engine": _LOOKED_AT, "resources": _resources(item),
+        "engine": _LOOKED_AT, "resources": resources_of(templates[0].spec) if templates else {"gpus": 0},
         "scaling": {"minReplicas": 0, "maxReplicas": max(1, int(item.get("spec", {}).get("replicas") or 1))},
-        "scaleTargetRef": {"apiVersion": resource.api_version, "kind": resource.kind, "name": metadata["name"]},
+        "scaleTargetRef": _target(resource, item, templates),
     }  # fmt: skip
     for name, path in NUMBERS.items():
         if name in annotations:
@@ -107,20 +107,11 @@ def _put(spec: dict[str, Any], path: tuple[str, ...], value: object) -> None:
     spec[path[-1]] = value
 
 
-def _resources(item: Json) -> dict[str, Any]:
-    """What one pod of the object takes: the sums over its containers; of kinds without a pod template nothing."""
-    containers = item.get("spec", {}).get("template", {}).get("spec", {}).get("containers", ())
-    sums: dict[str, float] = {}
-    for one in containers:
-        resources = one.get("resources", {})
-        for name, text in {**resources.get("limits", {}), **resources.get("requests", {})}.items():
-            sums[name] = sums.get(name, 0.0) + read_quantity(text)
-    made: dict[str, Any] = {"gpus": int(sums.get(GPU, 0))}
-    if "cpu" in sums:
-        made["cpu"] = sums["cpu"]
-    if "memory" in sums:
-        made["memory"] = int(sums["memory"])
-    return made
+def _target(resource: Resource, item: Json, templates: tuple[Template, ...]) -> dict[str, Any]:
+    """How the object is named, and what its pods beside the one that serves take, where it makes such."""
+    named = {"apiVersion": resource.api_version, "kind": resource.kind, "name": item["metadata"]["name"]}
+    workers = [{"count": one.count, "resources": resources_of(one.spec)} for one in templates[1:]]
+    return {**named, "workers": workers[0]} if workers else named
 
 
 class AnnotatedObjects:

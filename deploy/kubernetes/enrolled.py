@@ -1,7 +1,8 @@
 """An object that exists already, scaled through its `scale` subresource and owned by somebody else.
 
 The number of replicas that shall run is written there; each pod that comes is given to one of them. Which pod goes when
-the number falls the object's own controller decides: it is told whom we would miss least (pod deletion cost), and who
+the number falls the object's own controller decides. It is told whom we would miss least (pod deletion cost); where it
+would end another one all the same, that one's replica drains first, and its successor gets the idle pod (`seats`). Who
 went is who is gone. A number that another hand writes there becomes an override: people stand before the autoscaler.
 """
 
@@ -10,17 +11,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from deploy.kubernetes.api import ApiError, ApiUnavailable, pause
-from deploy.kubernetes.judging import PodReason
+from deploy.kubernetes.judging import PodReason, Trouble
 from deploy.kubernetes.reflecting import Reflector
 from deploy.kubernetes.replica import StartFailed
 from deploy.kubernetes.resources import PODS, Json, Resource
+from deploy.kubernetes.seats import Seat, displace, free_one, next_to_go
+from deploy.kubernetes.targets import resource_of
 from deploy.kubernetes.tools import Tools
 from deploy.kubernetes.views import ANNOTATION_REPLICA, PodView
-from deploy.local.declared import Reason
 from deploy.spec.pod import ScaleTargetSpec
 from events.names import ReplicaName
 from events.units import Instant, Seconds
@@ -40,27 +41,6 @@ DECIDED_WITHIN: Final = Seconds(10.0)
 """For a number of another hand to become what is wanted; until then ours is not written over it. Chosen, likewise."""
 
 
-@dataclass(slots=True)
-class _Seat:
-    """A replica of ours and the pod that it was given, as it was seen last. `ended`: another hand ends the pod, or has,
-    so its object makes another; `succeeded`: a further replica is there to have that."""
-
-    pod: PodView | None = None
-    leaving: bool = False
-    ended: bool = False
-    succeeded: bool = False
-
-    @property
-    def firm(self) -> bool:
-        """Whether its object must run a pod for it."""
-        return not (self.leaving or self.ended)
-
-    @property
-    def held(self) -> bool:
-        """Whether the number does not fall by it yet: its successor is still to come."""
-        return self.ended and not self.succeeded
-
-
 class Enrolment:
     """One enrolled object. `overridden` hears of a number that another hand wrote."""
 
@@ -68,13 +48,15 @@ class Enrolment:
         self._tools = tools
         self.target = target
         self._overridden = overridden
-        self._seats: dict[ReplicaName, _Seat] = {}
+        self._seats: dict[ReplicaName, Seat] = {}
         self._resource: Resource | None = None
         self._reflector: Reflector | None = None
         self._written: int | None = None
         self._selector: dict[str, str] = {}
         self._wake = asyncio.Event()
         self._bell = asyncio.Event()
+        self._cheapest: set[str] = set()
+        """Uids of pods that were said to cost least."""
         self._let_go = False
         self._owed: list[Instant] = []
         """Until when the number is held for each successor of a replica that is gone."""
@@ -96,6 +78,8 @@ class Enrolment:
             if pod.deleting or not there:
                 self._ends(seat)
             seat.pod = pod if there else None
+        if not there:
+            self._cheapest.discard(pod.uid)
         if seat is not None or (self._selector and self._matches(pod)):
             self._wake.set()
 
@@ -109,7 +93,7 @@ class Enrolment:
                 return
             try:
                 if self._resource is None:
-                    await self._find()
+                    self._resource = await resource_of(self._tools.api, self.target)
                 await self._settle()
                 tries, self.problem = 0, ""
             except (ApiUnavailable, ApiError) as error:
@@ -168,7 +152,7 @@ class Enrolment:
         """A replica is wanted: it counts from now on, so that no pod that it could have is taken away."""
         if replica in self._seats:
             return
-        self._seats[replica] = _Seat()
+        self._seats[replica] = Seat()
         ended = next((one for one in self._seats.values() if one.held), None)
         if ended is not None:
             ended.succeeded = True
@@ -177,7 +161,7 @@ class Enrolment:
 
     async def sit(self, replica: ReplicaName) -> PodView:
         """A replica's pod, once there is one. Raises StartFailed."""
-        seat = self._seats.setdefault(replica, _Seat())
+        seat = self._seats.setdefault(replica, Seat())
         self._wake.set()
         try:
             async with asyncio.timeout(POD_WITHIN):
@@ -189,9 +173,28 @@ class Enrolment:
             raise StartFailed(PodReason.DELETED, "its pod is gone already; somebody deleted it")
         return seat.pod
 
+    async def displaced(self, replica: ReplicaName) -> Trouble:
+        """Return when its object would end a replica's pod next, though another one was to go: see `seats`."""
+        await self._until(lambda: self._seats.get(replica, Seat()).displaced)
+        kind, name = self.target.kind, self.target.name
+        return Trouble(
+            PodReason.DISPLACED, f"{kind} {name} ends this pod first; its successor has one that was drained"
+        )
+
+    def drains(self, replica: ReplicaName, *, so: bool) -> None:
+        """A replica takes nothing new, and leaves when it is done; or it goes on after all."""
+        if replica in self._seats:
+            self._seats[replica].drains = so
+            self._wake.set()
+
+    def ordinal(self, replica: ReplicaName) -> int | None:
+        """Where a replica's pod stands in its object's order; None: there is none, or no pod."""
+        seat = self._seats.get(replica)
+        return None if seat is None or seat.pod is None else seat.pod.ordinal
+
     def keep(self, replica: ReplicaName, pod: PodView) -> None:
         """A replica of an earlier relume goes on with its pod."""
-        self._seats[replica] = _Seat(pod)
+        self._seats[replica] = Seat(pod)
         self._wake.set()
 
     async def leave(self, replica: ReplicaName) -> None:
@@ -213,16 +216,6 @@ class Enrolment:
 
     # The object.
 
-    async def _find(self) -> None:
-        """Which collection the kind is, as the API server says it."""
-        group, _, version = self.target.api_version.rpartition("/")
-        root = f"/apis/{group}/{version}" if group else f"/api/{version}"
-        known = (await self._tools.api.get(root))["resources"]
-        plural = next((one["name"] for one in known if one["kind"] == self.target.kind and "/" not in one["name"]), "")
-        if not plural:
-            raise ApiError(404, "NotFound", f"there is no kind {self.target.kind} in {self.target.api_version}")
-        self._resource = Resource(group, version, plural, self.target.kind)
-
     async def _settle(self) -> None:
         """Give pods to replicas that have none, tell whom to take first, write the number."""
         assert self._resource is not None
@@ -241,15 +234,37 @@ class Enrolment:
             return
         wanted = min(max(there, firm), firm + held)  # successors that are still to come never raise it
         if wanted == there or (self._theirs is not None and self._theirs[0] == there):
+            await self._hand_on(there)
+            return
+        if not self._may_fall(there, wanted):
+            await self._give()
             return
         for seat in list(self._seats.values()):  # which come and go meanwhile
-            if seat.leaving and seat.pod is not None:
+            if seat.leaving and seat.pod is not None and seat.pod.ordinal is None:
+                self._cheapest.add(seat.pod.uid)
                 await self._annotate(seat.pod, COST, FIRST_TO_GO)
         await self._tools.lease.hold()
         self._written = None  # until the answer nobody knows
         await self._tools.api.merge(path, {"spec": {"replicas": wanted}})
         self._written = wanted
         logger.info("%s %s is scaled to %d", self.target.kind, self.target.name, wanted)
+
+    def _may_fall(self, there: int, wanted: int) -> bool:
+        """Whether the number may be written: no pod goes then whose replica was not drained."""
+        seats = self._seats.values()
+        leaving = {seat.pod.uid for seat in seats if seat.leaving and seat.pod is not None}
+        going = {pod.uid for pod in next_to_go(self._living(), there, wanted, leaving)} if wanted < there else set()
+        return displace(seats, going)
+
+    async def _hand_on(self, there: int) -> None:
+        """The number stays: who has no pod, and will be made none, gets that of one that leaves."""
+        lacking = sum(seat.firm and seat.pod is None for seat in self._seats.values())
+        if lacking and len(self._living()) >= there and free_one(self._seats.values()):
+            await self._give()
+
+    def _living(self) -> list[PodView]:
+        """The object's pods that neither end nor have ended."""
+        return [pod for pod in self._tools.pods if self._matches(pod) and not (pod.deleting or pod.over)]
 
     def _count(self, now: Instant) -> tuple[int, int]:
         """For how many replicas its object must run a pod, and how many successors are still to come."""
@@ -261,16 +276,16 @@ class Enrolment:
 
     async def _give(self) -> None:
         taken = {seat.pod.uid for seat in self._seats.values() if seat.pod is not None}
-        free = [pod for pod in self._tools.pods if self._matches(pod) and pod.uid not in taken
-                and not pod.deleting and not pod.over]  # fmt: skip
-        free.sort(key=lambda pod: (not pod.running, pod.created_at, pod.name))
+        free = [pod for pod in self._living() if pod.uid not in taken]
+        free.sort(key=lambda pod: (pod.ordinal or 0, not pod.running, pod.created_at, pod.name))
         for replica, seat in sorted(self._seats.items()):
             if seat.pod is None and seat.firm and free:
                 pod = next((one for one in free if one.annotations.get(ANNOTATION_REPLICA) == replica), free[0])
                 seat.pod = pod  # which may be gone again while its annotations are written
                 free.remove(pod)
                 await self._annotate(pod, ANNOTATION_REPLICA, replica)
-                if pod.annotations.get(COST) == FIRST_TO_GO:  # of one whose place another pod took
+                if pod.uid in self._cheapest or pod.annotations.get(COST) == FIRST_TO_GO:
+                    self._cheapest.discard(pod.uid)  # of one whose place another pod took
                     await self._annotate(pod, COST, "0")
         self._ring()
 
@@ -285,16 +300,13 @@ class Enrolment:
             if error.status != 404:  # gone meanwhile
                 raise
 
-    def _ends(self, seat: _Seat) -> None:
-        """Its pod ends, and not since it leaves. Where the object took it for one that leaves (a StatefulSet ends its
-        highest ordinal), that one's pod stays, and is free again."""
+    def _ends(self, seat: Seat) -> None:
+        """Its pod ends, and not since it leaves. Where the object took it for one that leaves all the same, that one's
+        pod stays, and is free again."""
         if seat.leaving or seat.ended:
             return
         seat.ended = True
-        for other in self._seats.values():
-            if other.leaving and not other.ended and other.pod is not None and not other.pod.deleting:
-                other.pod = None
-                break
+        free_one(self._seats.values())
 
     def _object_changed(self, _: str, item: Json | None) -> None:
         """Look at its number when it is not the one that we wrote last: another hand wrote it, or the watch is late.
@@ -306,35 +318,6 @@ class Enrolment:
     def _matches(self, pod: PodView) -> bool:
         own = pod.namespace == self._tools.settings.namespace
         return own and bool(self._selector) and self._selector.items() <= pod.labels.items()
-
-
-class EnrolledPod:
-    """The source of a replica whose pod is an enrolled object's."""
-
-    def __init__(self, enrolment: Enrolment, replica: ReplicaName) -> None:
-        self._enrolment = enrolment
-        self._replica = replica
-        enrolment.reserve(replica)
-
-    async def obtain(self) -> PodView:
-        """See `PodSource.obtain`."""
-        return await self._enrolment.sit(self._replica)
-
-    def keep(self, pod: PodView) -> None:
-        """See `PodSource.keep`."""
-        self._enrolment.keep(self._replica, pod)
-
-    def port(self, pod: PodView) -> int:
-        """See `PodSource.port`."""
-        port = self._enrolment.target.port or (pod.ports[0] if pod.ports else None)
-        if port is None:
-            rule = f"the container of pod {pod.name} names no port; set spec.scaleTargetRef.port"
-            raise StartFailed(Reason.INVALID_SPEC, rule)
-        return port
-
-    async def dispose(self) -> None:
-        """See `PodSource.dispose`."""
-        await self._enrolment.leave(self._replica)
 
 
 def _selector(scale: Json) -> dict[str, str]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from deploy.api.problem import ProblemError
 from deploy.kubernetes.declaring import Declaring
-from deploy.kubernetes.enrolled import EnrolledPod, Enrolment
+from deploy.kubernetes.enrolled import Enrolment
+from deploy.kubernetes.enrolled_pod import EnrolledPod
 from deploy.kubernetes.tools import Tools
 from deploy.kubernetes.views import PodView
 from deploy.spec.pod import ScaleTargetSpec
@@ -45,7 +46,8 @@ class Enrolments:
     def of(self, model: ModelName, target: ScaleTargetSpec) -> Enrolment:
         """The enrolment of a model's object."""
         known = self._known.get(model)
-        if known is not None and known.target == target:
+        if known is not None and _same(known.target, target):
+            known.target = target
             return known
         self._end(model)
 
@@ -65,7 +67,7 @@ class Enrolments:
     def declared(self, model: ModelName, target: ScaleTargetSpec | None) -> None:
         """A model is declared, with this object or none: another one is let go, with the number that it has."""
         known = self._known.get(model)
-        if known is not None and known.target != target:
+        if known is not None and (target is None or not _same(known.target, target)):
             self._end(model)
 
     def heard(self, pod: PodView, there: bool) -> None:
@@ -91,3 +93,8 @@ class Enrolments:
             await self._declaring.scale(model, Override(replicas=replicas, until=until, by=BY))
         except (ProblemError, LogUnavailable) as error:
             logger.warning("the number %d of model %s could not be made an override: %s", replicas, model, error)
+
+
+def _same(one: ScaleTargetSpec, other: ScaleTargetSpec) -> bool:
+    """Whether both name one object: its pods stay whose they are, whatever else is said of it."""
+    return (one.api_version, one.kind, one.name) == (other.api_version, other.kind, other.name)

@@ -31,6 +31,8 @@ class PodReason(StrEnum):
     """Somebody deleted it."""
     REFUSED = "PodRefused"
     """The API server refused it."""
+    DISPLACED = "Displaced"
+    """Its object ends this pod first, though another replica was to go."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from deploy.kubernetes.api import ApiError, ApiUnavailable, KubeApi, pause
 from deploy.kubernetes.devices import CLAIMS
-from deploy.kubernetes.judging import PodReason
+from deploy.kubernetes.judging import PodReason, Trouble
 from deploy.kubernetes.replica import StartFailed
 from deploy.kubernetes.resources import PODS, Json
 from deploy.kubernetes.shaping import Granted, Manifest, PodOrder, claim, manifest
@@ -99,6 +99,18 @@ class OwnPod:
         if not pod.ports:
             raise StartFailed(Reason.INVALID_SPEC, f"pod {pod.name} names no port")
         return pod.ports[0]
+
+    async def displaced(self) -> Trouble:
+        """See `PodSource.displaced`: never, since whoever leaves is the one that is deleted."""
+        never: asyncio.Future[Trouble] = asyncio.get_running_loop().create_future()
+        return await never
+
+    def drains(self, *, so: bool) -> None:
+        """See `PodSource.drains`."""
+
+    def ordinal(self) -> int | None:
+        """See `PodSource.ordinal`."""
+        return None
 
     async def dispose(self) -> None:
         """See `PodSource.dispose`. A pod on a lost node is not waited for: nothing tells when it ends."""

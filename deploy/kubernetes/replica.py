@@ -71,6 +71,15 @@ class PodSource(Protocol):
     def port(self, pod: PodView) -> int:
         """Where the pod serves. Raises StartFailed."""
 
+    def drains(self, *, so: bool) -> None:
+        """The replica takes nothing new from now on, or goes on after all."""
+
+    async def displaced(self) -> Trouble:
+        """Return when the pod is the next to be ended by whoever made it, though no one was to go who runs in it."""
+
+    def ordinal(self) -> int | None:
+        """Where the pod stands in the order in which whoever made it ends its pods; None: in none."""
+
     async def dispose(self) -> None:
         """Return when the replica's pod is gone, or never was."""
 
@@ -114,7 +123,9 @@ class PodReplica:
         self.state, self.spans = status.state, status.phases
         self.created_at = Instant(status.created_at or self.created_at)
         self.ready_at = self._tools.clock.now() if status.ready_at is None else Instant(status.ready_at)
-        self.draining_since = self._tools.clock.now() if status.state is ReplicaState.DRAINING else None
+        drains = status.state is ReplicaState.DRAINING
+        self.source.drains(so=drains)
+        self.draining_since = self._tools.clock.now() if drains else None
         self._changed(self)
 
     # What the cluster orders.
@@ -122,6 +133,7 @@ class PodReplica:
     def drain(self) -> None:
         """It takes no new request."""
         self.draining_since = self._tools.clock.now()
+        self.source.drains(so=True)
         self._move(ReplicaEvent.DRAIN_ORDERED)
 
     def take_back(self) -> None:
@@ -130,6 +142,7 @@ class PodReplica:
             return
         self.draining_since = None
         self.drained = False
+        self.source.drains(so=False)
         self._move(ReplicaEvent.DRAIN_TAKEN_BACK)
 
     def emptied(self) -> None:
@@ -155,13 +168,16 @@ class PodReplica:
         """From the grant to the end of the pod."""
         loop, bringing = asyncio.get_running_loop(), self.bringing
         running = loop.create_task(self._run(), name=f"replica {self.name}")
+        moving = loop.create_task(self._move_away())
         keeping = None if bringing is None else loop.create_task(bringing.keep())
         try:
-            await asyncio.wait({running, self._ordered}, return_when=asyncio.FIRST_COMPLETED)
-            self.verdict = self._ordered.result() if self._ordered.done() else _verdict_of(running, self.name)
+            await asyncio.wait({running, moving, self._ordered}, return_when=asyncio.FIRST_COMPLETED)
+            ended = moving if moving.done() else running
+            self.verdict = self._ordered.result() if self._ordered.done() else _verdict_of(ended, self.name)
         finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+            for task in (running, moving):
+                task.cancel()
+            await asyncio.gather(running, moving, return_exceptions=True)
         self._close_phase()
         self._order(self.verdict)
         self._move(ReplicaEvent.BROKE if self.verdict.reason else ReplicaEvent.STOP_BEGAN)
@@ -188,12 +204,20 @@ class PodReplica:
         trouble = await self._watch.trouble()
         lost = trouble.reason == PodReason.NODE_LOST or not self._tools.node_ready(self._watch.pod.node)
         if self._watch.ends and not lost:
-            await self._leave(trouble, self._watch)
+            await self._leave(trouble, self._watch.end())
         elif self.drained:
             return Verdict("", f"drained, and ended by itself ({trouble.message})")
         return Verdict(trouble.reason, trouble.message)
 
-    async def _leave(self, trouble: Trouble, watch: PodWatch) -> None:
+    async def _move_away(self) -> Verdict:
+        """Its pod will be ended for another's: what runs in it finishes first. One that starts only starts anew."""
+        trouble = await self.source.displaced()
+        if self.state is ReplicaState.STARTING:
+            return Verdict("", trouble.message)
+        await self._leave(trouble)
+        return Verdict("", f"drained: {trouble.message}")
+
+    async def _leave(self, trouble: Trouble, *ends: Coroutine[Any, Any, None]) -> None:
         """Another hand ends the pod: it takes nothing new, and what runs in it may finish within the pod's grace."""
         logger.info("%s drains, since its pod ends: %s", self.name, trouble.message)
         self._leaving = trouble
@@ -203,8 +227,8 @@ class PodReplica:
             self._changed(self)
         loop = asyncio.get_running_loop()
         late = Instant(self._tools.clock.now() + self._tools.settings.drain_bound + LINGERS)
-        waits = [loop.create_task(self._emptied.wait()), loop.create_task(watch.end()),
-                 loop.create_task(self._tools.clock.sleep_until(late))]  # fmt: skip
+        bounds = (self._emptied.wait(), *ends, self._tools.clock.sleep_until(late))
+        waits: list[asyncio.Task[object]] = [loop.create_task(one) for one in bounds]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -366,7 +390,7 @@ class PodReplica:
             cancels=str(abilities.cancels) if abilities else "streams",
             busy_path=abilities.busy_path if abilities else "",
             reason=why.reason if why else "", message=why.message[:TOLD_MESSAGE] if why else "",
-            weights=self._weights,
+            weights=self._weights, ordinal=self.source.ordinal(),
         )  # fmt: skip
 
     async def check_node(self, check: Coroutine[Any, Any, bool]) -> None:

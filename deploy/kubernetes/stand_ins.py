@@ -15,19 +15,24 @@ from deploy.kubernetes.marked import Marked
 from deploy.kubernetes.node_news import NodeNews
 from deploy.kubernetes.own_pod import END_GRACE
 from deploy.kubernetes.resources import PODS
-from deploy.kubernetes.shapes import Shapes
-from deploy.kubernetes.shaping import PodOrder
+from deploy.kubernetes.shapes import Shape, Shapes
+from deploy.kubernetes.shaping import Manifest, PodOrder
 from deploy.kubernetes.standing_in import (
     LABEL_STAND_IN,
     WAITS,
+    About,
     Past,
     Wanted,
     is_stand_in,
+    member_of,
     plan_stand_ins,
     stand_in,
     stand_in_name,
+    stand_in_of,
     waiting,
 )
+from deploy.kubernetes.targets import read_target
+from deploy.kubernetes.templates import templates_of
 from deploy.kubernetes.tools import Tools
 from deploy.kubernetes.views import PodView
 from deploy.local.alarms import Alarms
@@ -139,7 +144,17 @@ class StandInPods:
         model = self._view.models.get(name, ModelView())
         grant = model.valid_grant
         call = None if grant is None or grant.shortage is None or model.deleted else grant.shortage.call
-        return None if call is None or grant is None else Wanted(grant.uid, grant.revision, call)
+        if call is None or grant is None:
+            return None
+        return Wanted(grant.uid, grant.revision, call, self._size(name, grant.uid, grant.revision))
+
+    def _size(self, name: ModelName, uid: str, revision: int) -> int:
+        """Pods of one replica."""
+        try:
+            target = self._shapes.of(name, uid, revision).target
+        except ValueError:  # it is told when a stand-in is to be made
+            return 1
+        return 1 if target is None or target.workers is None else 1 + target.workers.count
 
     def _gone(self, name: ModelName, pod: PodView) -> None:
         past = self._past.setdefault(name, Past())
@@ -189,7 +204,7 @@ class StandInPods:
         pod = stand_in_name(name, taken)
         await self._tools.lease.hold()
         try:
-            body = stand_in(self._order(name, wanted), pod)
+            body = await self._body(name, wanted, pod)
             made = await self._tools.api.apply(PODS.path(self._namespace, pod), body)
         except (ApiError, ValueError) as error:
             past.refused, past.refused_at = str(error), self._tools.clock.now()
@@ -200,12 +215,26 @@ class StandInPods:
         self.made += 1
         return True
 
-    def _order(self, name: ModelName, wanted: Wanted) -> PodOrder:
-        """What a replica's pod would be made of. Raises ValueError."""
+    async def _body(self, name: ModelName, wanted: Wanted, pod: str) -> Manifest:
+        """What a replica's pod would ask of a node. Raises ValueError, ApiError, ApiUnavailable."""
         shape = self._shapes.of(name, wanted.uid, wanted.revision)
+        if shape.pod is not None:
+            return stand_in(self._order(name, wanted, shape), pod)
+        assert shape.target is not None
+        item = await read_target(self._tools.api, self._namespace, shape.target)
+        templates = templates_of(item)
+        if not templates:
+            raise ValueError(f"{shape.target.kind} {shape.target.name} has no pod template that relume knows")
+        template = templates[-1 if member_of(wanted.size, pod) else 0]
+        owner = {"apiVersion": item["apiVersion"], "kind": item["kind"], "name": item["metadata"]["name"],
+                 "uid": item["metadata"]["uid"]}  # fmt: skip
+        return stand_in_of(About(pod, self._namespace, name, wanted.revision), template.spec, owner)
+
+    def _order(self, name: ModelName, wanted: Wanted, shape: Shape) -> PodOrder:
+        """What a replica's own pod would be made of. Raises ValueError."""
         grant = self._view.models[name].valid_grant
         if shape.pod is None or grant is None or grant.shortage is None:
-            raise ValueError("its pods are not made by relume")
+            raise ValueError("nothing is short any more")
         stands_for = ReplicaGrant(
             replica=replica_name(name, wanted.revision, 0), revision=wanted.revision, placement=Placement(node=""),
             resources=grant.shortage.resources,

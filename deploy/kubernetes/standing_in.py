@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
+from deploy.kubernetes.resources import Json
 from deploy.kubernetes.shaping import Manifest, PodOrder, manifest
 from deploy.kubernetes.views import LABEL_MANAGED, LABEL_REVISION, MANAGED_BY, PodView
 from events.types.grants import NodeCall
@@ -29,11 +30,17 @@ WAITS: Final = Launch(("sleep", "infinity"))
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A model's call, and of which declaration."""
+    """A model's call, and of which declaration. `size`: pods of one replica."""
 
     uid: str
     revision: int
     call: NodeCall
+    size: int = 1
+
+    @property
+    def pods(self) -> int:
+        """How many stand in for all replicas that are called for."""
+        return self.call.replicas * self.size
 
 
 @dataclass(slots=True)
@@ -83,9 +90,9 @@ def plan_stand_ins(wanted: Wanted | None, pods: Iterable[PodView], past: Past, n
     if past.cancelled_at is not None and past.cancelled_at >= wanted.call.since:
         return StandInPlan(0, tuple(there))
     mine = [pod for pod in waiting(there) if pod.labels.get(LABEL_REVISION) == str(wanted.revision)]
-    kept = mine[: wanted.call.replicas]
+    kept = mine[: wanted.pods]
     others = tuple(pod for pod in there if pod not in kept)
-    lacking = wanted.call.replicas - len(kept) - len(past.bound_at) - len(bound)
+    lacking = wanted.pods - len(kept) - len(past.bound_at) - len(bound)
     moments = [Instant(at + AGAIN) for at in past.bound_at]
     if past.refused_at is not None:
         return StandInPlan(0, others, Instant(min([*moments, past.refused_at + AGAIN])))
@@ -116,3 +123,51 @@ def stand_in(order: PodOrder, name: str) -> Manifest:
     for part in ("env", "envFrom", "lifecycle", "ports"):
         spec["containers"][0].pop(part, None)
     return made
+
+
+_KEPT: Final = (
+    "nodeSelector", "affinity", "tolerations", "schedulerName", "runtimeClassName", "topologySpreadConstraints",
+    "resourceClaims", "securityContext", "imagePullSecrets",
+)  # fmt: skip
+"""What of a template decides on its node, and whether its image can be pulled."""
+_OF_CONTAINERS: Final = ("name", "image", "imagePullPolicy", "resources", "securityContext", "restartPolicy")
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Whose a stand-in is: its name, its namespace, the model and its revision."""
+
+    name: str
+    namespace: str
+    model: str
+    revision: int
+
+
+def stand_in_of(about: About, template: Json, owner: Manifest) -> Manifest:
+    """The pod that stands in for one of an enrolled object's: what its template asks of a node. It has none of the
+    template's labels, so its object's controller takes it for nobody's."""
+    spec: Manifest = {name: template[name] for name in _KEPT if name in template}
+    for part in ("initContainers", "containers"):
+        if template.get(part):
+            spec[part] = [_sleeps(one) for one in template[part]]
+    claims = [one for one in template.get("volumes", ()) if "persistentVolumeClaim" in one]
+    spec |= {
+        "volumes": claims, "restartPolicy": "Never", "terminationGracePeriodSeconds": 1,
+        "automountServiceAccountToken": False, "enableServiceLinks": False,
+    }  # fmt: skip
+    metadata: Manifest = {
+        "name": about.name, "namespace": about.namespace, "annotations": {SAFE: "true"},
+        "labels": {LABEL_STAND_IN: about.model, LABEL_MANAGED: MANAGED_BY, LABEL_REVISION: str(about.revision)},
+        "ownerReferences": [owner],
+    }  # fmt: skip
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _sleeps(container: Json) -> Manifest:
+    kept: dict[str, Any] = {name: container[name] for name in _OF_CONTAINERS if name in container}
+    return {**kept, "command": list(WAITS.argv)}
+
+
+def member_of(size: int, name: str) -> int:
+    """Which of a replica's pods a stand-in is, by its name: 0 is the one that serves."""
+    return int(name.rpartition("-")[2]) % size

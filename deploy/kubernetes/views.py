@@ -17,6 +17,8 @@ LABEL_MODEL = "relume.dev/model"
 LABEL_REVISION = "relume.dev/revision"
 LABEL_MANAGED = "app.kubernetes.io/managed-by"
 MANAGED_BY = "relume"
+POD_INDEX = "apps.kubernetes.io/pod-index"
+"""A pod's number in its StatefulSet."""
 ANNOTATION_REPLICA = "relume.dev/replica"
 """The replica that a pod is."""
 ANNOTATION_GRANT = "relume.dev/grant"
@@ -70,6 +72,10 @@ class PodView:
     """Its kubelet, or the agent of its node, says that a device of it is unhealthy."""
     told: Told | None = None
     """The pod's own reason, such as Evicted or NodeLost."""
+    ready: bool = False
+    """By its readiness probes, as its kubelet tells."""
+    ordinal: int | None = None
+    """Its number in the StatefulSet that made it, which ends the highest first; None: another made it."""
 
     @property
     def over(self) -> bool:
@@ -113,7 +119,17 @@ def pod_of(item: Json) -> PodView:
         unscheduled=_told(scheduled) if scheduled.get("status") == "False" else None,
         disrupted=_told(disrupted) if disrupted.get("status") == "True" else None,
         told=_told(status) if status.get("reason") else None, sick=_sick(status),
+        ready=conditions.get("Ready", {}).get("status") == "True", ordinal=_ordinal(metadata),
     )  # fmt: skip
+
+
+def _ordinal(metadata: Json) -> int | None:
+    """By its label (since Kubernetes 1.28), or else by its name. A LeaderWorkerSet's leaders are a StatefulSet's."""
+    owners = metadata.get("ownerReferences", ())
+    if not any(one.get("controller") and one.get("kind") == "StatefulSet" for one in owners):
+        return None
+    told = str(metadata.get("labels", {}).get(POD_INDEX) or metadata["name"].rpartition("-")[2])
+    return int(told) if told.isdecimal() else None
 
 
 def _sick(status: Json) -> bool:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from events.spec import Quantity, Spec
+from preemption.spec import ResourcesSpec
 
 OBJECT_NAME_PATTERN = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
 """Kubernetes' rule for names of objects."""
@@ -87,6 +88,15 @@ class PodSpec(Spec):
     """Folders in its container."""
 
 
+class WorkersSpec(Spec):
+    """Pods that an object makes for each replica beside the one that serves, as a LeaderWorkerSet does."""
+
+    count: Annotated[int, Field(ge=1, le=1023)]
+    """How many for one replica."""
+    resources: ResourcesSpec = ResourcesSpec()
+    """What each of them needs."""
+
+
 class ScaleTargetSpec(Spec):
     """An object that exists already and is scaled through its `scale` subresource. relume does not own it, and never
     changes anything of it but the number of replicas."""
@@ -99,3 +109,6 @@ class ScaleTargetSpec(Spec):
     """Its name, in the namespace of the model."""
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     """Where its pods serve; default: the first port that their container names."""
+    workers: WorkersSpec | None = None
+    """Pods beside the one that serves; `resources` are that one's. A replica starts only where there is room for all of
+    them."""

@@ -42,7 +42,7 @@ def _caller(seat: Seat, now: Instant) -> Caller | None:
     since = now if seat.memory.short_since is None else seat.memory.short_since
     return Caller(
         model=seat.model, priority=seat.declared.priority, since=since, live=seat.live,
-        count=0 if seat.declared.enrolled else seat.lacking, before=_before(seat),
+        count=seat.lacking, before=_before(seat),
         cancelled_at=_cancelled_at(seat.observed, seat.declared.uid),
     )  # fmt: skip
 

@@ -33,12 +33,15 @@ class Tally:
         for index, one in enumerate(self._all):
             self._left[index] -= amount(need, one)
 
-    def refusal(self, need: Need) -> str:
-        """Why one more may not be made, by the limit's name; empty: it may."""
-        if refusal := self._refused_each(need):
-            return refusal
+    def refusal(self, need: Need, *others: tuple[Need, int]) -> str:
+        """Why one more may not be made, by the limit's name; empty: it may. `others`: what goes with it, and how often
+        each."""
+        asks = ((need, 1), *others)
+        for each, _ in asks:
+            if refusal := self._refused_each(each):
+                return refusal
         for left, one in zip(self._left, self._all, strict=True):
-            takes = amount(need, one)
+            takes = sum(count * amount(each, one) for each, count in asks)
             if takes and takes > left + _SLACK:
                 return f"{one.source} leaves {_words(one, max(0.0, left))}, and it needs {_words(one, takes)}"
         return ""

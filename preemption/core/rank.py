@@ -19,6 +19,7 @@ from typing import Protocol
 
 from events.types.grants import Placement
 from events.units import Instant, Seconds
+from preemption.core.groups import has_room, hold_workers, lack_of_workers
 from preemption.core.inventory import Holding, Ledger, Need, Node
 from preemption.core.limits import Tally, tally_of
 from preemption.core.nearness import Nearness, Soon
@@ -80,6 +81,8 @@ class Round:
     _claimed: set[Ask] = field(default_factory=set)
     _beside: dict[frozenset[Terms], list[Node]] = field(default_factory=dict)
     _soon: dict[str, Soon | None] = field(default_factory=dict)
+    _with_workers: list[str] = field(default_factory=list)
+    """Names in the ledger by which room for workers is held until the round ends."""
     _limits: Tally | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -102,6 +105,8 @@ class Round:
                     heapq.heappush(waiting, (self.rank(seat), model))
             else:
                 changed |= {model} if self._yield_one(seat) or before != seat.plight else set()
+        for name in self._with_workers:
+            self.ledger.release(name)
         return changed
 
     def rank(self, seat: Seat) -> Rank:
@@ -110,15 +115,21 @@ class Round:
 
     def _refused(self, seat: Seat) -> bool:
         """Whether a limit beside the nodes says no to one more."""
-        refusal = "" if self._limits is None or seat.need is None else self._limits.refusal(seat.need)
+        others = () if seat.workers is None else (seat.workers,)
+        refusal = "" if self._limits is None or seat.need is None else self._limits.refusal(seat.need, *others)
         if refusal:
             seat.waits_for, seat.lack = "", Lack((), (), ever=False, message=refusal, quota=True)
         return bool(refusal)
 
     def _count(self, seat: Seat) -> None:
         """One more of it has a place."""
-        if self._limits is not None and seat.need is not None:
-            self._limits.take(seat.need)
+        if self._limits is None or seat.need is None:
+            return
+        self._limits.take(seat.need)
+        if seat.workers is not None:
+            need, count = seat.workers
+            for _ in range(count):
+                self._limits.take(need)
 
     def _place_one(self, seat: Seat) -> bool:
         """Place one replica, or note why there is no place."""
@@ -146,8 +157,12 @@ class Round:
         assert seat.declared is not None
         terms, soon = seat.declared.terms, self._soon_of(seat)
         if nodes is None:
-            return place(self.ledger, need, terms, soon)
-        return place_among(nodes, need, terms, self.ledger.gradient, soon)
+            found = place(self.ledger, need, terms, soon)
+        else:
+            found = place_among(nodes, need, terms, self.ledger.gradient, soon)
+        if found is None or seat.workers is None:
+            return found
+        return found if has_room(self.ledger, Holding(found, need), seat.workers, terms) else None
 
     def _soon_of(self, seat: Seat) -> Soon | None:
         if seat.model not in self._soon:
@@ -161,6 +176,8 @@ class Round:
         self.ledger.hold(name, Holding(placement, need))
         seat.held |= {name}
         seat.lack = None
+        if seat.workers is not None and seat.declared is not None:
+            self._with_workers += hold_workers(self.ledger, name, seat.workers, seat.declared.terms)
 
     def _place_beside(self, claims: Sequence[Claim], seat: Seat, need: Need) -> bool:
         """Place it on a node that none of those who come first may have; else it waits for them."""
@@ -238,7 +255,9 @@ class Round:
         assert seat.declared is not None
         need, terms = ask
         found = self._lacks.get(ask)
-        if found is None:
+        if found is None and seat.workers is not None and place(self.ledger, need, terms) is not None:
+            found = lack_of_workers(seat.workers)
+        elif found is None:
             found = self._lacks[ask] = lack(self.ledger, need, terms)
         seat.lack = found
         if seat.only_keeps:

@@ -9,6 +9,7 @@ from events.types.grants import GrantDecided, NodeCall, Placement, ReplicaGrant,
 from events.types.replicas import ReplicasObserved
 from events.units import Instant, format_instant
 from preemption.core.calling import Call, words
+from preemption.core.groups import workers_of
 from preemption.core.inventory import Need, need_of
 from preemption.core.placement import Kind, Lack
 from preemption.core.standing import Stand
@@ -46,6 +47,8 @@ class Seat:
     stand: Stand | None = None
     named: dict[str, ReplicaGrant] = field(default_factory=dict)
     need: Need | None = None
+    workers: tuple[Need, int] | None = None
+    """What each of its pods takes beside the one that serves, and how many they are for one replica."""
     unplaced: int = 0
     """Replicas that are wanted and have no place."""
     lack: Lack | None = None
@@ -78,7 +81,7 @@ class Seat:
         """Begin a round with what the model by itself should have."""
         self.stand = stand
         self.named = {grant.replica: grant for grant in stand.named}
-        self.need = need_of(declared.resources)
+        self.need, self.workers = need_of(declared.resources), workers_of(declared)
         self.unplaced = stand.want
         self.lack, self.waits_for, self.extra = None, "", []
         self.coming, self.comes, self.awaits_weights = (), 0, False

@@ -111,6 +111,14 @@ class AllocatorPolicy:
     calls: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """Pods of one replica that must run for it, wherever there is room for them: so many, each of which takes this."""
+
+    count: int
+    resources: Resources
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
     """What of a model's declaration concerns the allocator. `promise`: seconds to the first token that its owner
@@ -126,8 +134,8 @@ class Declared:
     promise: Seconds | None = None
     deleted: bool = False
     override: Override | None = None
-    enrolled: bool = False
-    """Its pods are made of an object that exists already: nothing can stand in for them."""
+    workers: Workers | None = None
+    """Pods that each replica has beside the one that serves."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""Training controllers of other projects, the real ones: a JobSet and a PyTorchJob yield and go on, Kueue is left be.
+"""Controllers of other projects, the real ones: a JobSet and a PyTorchJob yield and go on, Kueue is left be, and a
+LeaderWorkerSet's groups come and go.
 
 Not part of a usual run: `make foreign` builds the controllers (ten minutes of a core) and runs these.
 """
@@ -11,19 +12,21 @@ from typing import Any
 
 import pytest
 
-from deploy.kubernetes.resources import JOBS, Json, Resource
+from deploy.kubernetes.resources import JOBS, RESOURCE_QUOTAS, STATEFUL_SETS, Json, Resource
 from deploy.kubernetes.training.enrolling import ANNOTATION_SUSPENDED
 from deploy.kubernetes.training.enrolling import KUEUE as QUEUE
 from tests.e2e.test_kubernetes_training_enrolled import batch_job
 from tests.support import kube_foreign as foreign
 from tests.support.kube_plane import ControlPlane
+from tests.support.kube_stories import ANNOTATIONS, DEPLOYMENT, burst
 from tests.support.kube_training import JOB, MODEL, Training, one_gpu, steps
-from tests.support.kube_world import World, world
+from tests.support.kube_world import World, arguments, parsed, world
 
 pytestmark = [pytest.mark.slow, pytest.mark.kubernetes, pytest.mark.needs("kubernetes")]
 
 JOB_SETS = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
 PYTORCH_JOBS = Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
+LEADER_WORKER_SETS = Resource("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet")
 
 
 def needs(program: foreign.Program) -> pytest.MarkDecorator:
@@ -158,3 +161,86 @@ async def test_what_kueue_queues_is_left_to_it(plane: ControlPlane, tmp_path: Pa
         await here.api.merge(path, {"spec": {"activeDeadlineSeconds": 1}})  # it ends, by its own rules
         assert (await asking).status == 200
         await here.api.delete(path)
+
+
+def groups() -> Json:
+    """A LeaderWorkerSet of two pods a group, a GPU each: the leader serves, the worker waits."""
+    made = parsed(DEPLOYMENT.replace("ROOT", str(Path(__file__).parents[2])))
+    leader = made["spec"]["template"]
+    worker: Json = {"spec": {"containers": [{
+        "name": "worker", "image": "relume.test/worker:1", "command": ["sleep", "100000"],
+        "resources": {"limits": {"nvidia.com/gpu": "1", "memory": "64Mi"}, "requests": {"cpu": "100m"}}}]}}  # fmt: skip
+    told = {key: word for key, word in ANNOTATIONS.items() if key != "relume.dev/spec"}
+    told |= {"relume.dev/model": "mistral", "relume.dev/max-replicas": "2",
+             "relume.dev/spec": "scaling: {stableWindow: 4s, panicWindow: 1s}"}  # fmt: skip
+    template = {"size": 2, "leaderTemplate": leader, "workerTemplate": worker}
+    return {"apiVersion": LEADER_WORKER_SETS.api_version, "kind": "LeaderWorkerSet",
+            "metadata": {"name": "mistral-7b", "annotations": told},
+            "spec": {"replicas": 0, "leaderWorkerTemplate": template}}  # fmt: skip
+
+
+@needs(foreign.LEADER_WORKER_SET)
+async def test_groups_of_a_leader_worker_set_come_and_go(plane: ControlPlane, tmp_path: Path) -> None:
+    """From zero a request starts a group, leader and worker. A quota that has no room for a second whole group says so;
+    without it a burst has two, and all goes back to zero. Of two groups the last one drains."""
+    async with (
+        world(plane, tmp_path) as here,
+        foreign.controller(plane, here.api, foreign.LEADER_WORKER_SET, tmp_path),
+    ):
+        kinds = "deployments.apps,leaderworkersets.leaderworkerset.x-k8s.io"
+        here.relume.reach((*arguments(plane, here.namespace), "--kube-enrolled", kinds))
+        await here.relume.start()
+        path = LEADER_WORKER_SETS.path(here.namespace, "mistral-7b")
+        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "gpus"},
+                 "spec": {"hard": {"requests.nvidia.com/gpu": "3"}}}  # fmt: skip
+        await here.api.create(RESOURCE_QUOTAS.path(here.namespace), quota)
+        await here.api.create(LEADER_WORKER_SETS.path(here.namespace), groups())
+        await here.known("mistral")
+        answer = await here.chat("mistral")
+        assert answer.status == 200, await answer.text()
+        assert {one["metadata"]["name"] for one in await here.pods()} == {"mistral-7b-0", "mistral-7b-0-1"}
+        url = f"{here.relume.endpoints['admin']}/v1alpha1/models/mistral/scale"
+        async with here.session.put(url, json={"replicas": 2, "for": "1h"}) as scaled:
+            assert scaled.status == 200, await scaled.text()
+
+        async def refused() -> bool:
+            grants = [one for one in await here.told("relume.grants") if one.get("shortage")]
+            return bool(grants) and "ResourceQuota gpus leaves" in grants[-1]["shortage"]["message"]
+
+        await here.until("the quota says no to a second group", refused)
+        await here.api.delete(RESOURCE_QUOTAS.path(here.namespace, "gpus"))
+
+        async def pods() -> set[str]:
+            return {one["metadata"]["name"] for one in await here.pods()}
+
+        async def two() -> bool:
+            return (
+                await pods() == {"mistral-7b-0", "mistral-7b-0-1", "mistral-7b-1", "mistral-7b-1-1"}
+                and (await here.status("mistral")).get("readyReplicas") == 2
+            )
+
+        await here.until("two groups serve", two)
+        async with here.session.put(url, json={"replicas": 1, "for": "1h"}) as scaled:
+            assert scaled.status == 200, await scaled.text()
+
+        async def first() -> bool:
+            return await pods() == {"mistral-7b-0", "mistral-7b-0-1"}
+
+        await here.until("the first group is left", first)
+        told = [one for state in await here.told("relume.replicas") for one in state.get("replicas", ())]
+        assert {one["ordinal"] for one in told if one["state"] == "Draining"} == {1}
+        assert {one["reason"] for one in told} == {""}
+        async with here.session.delete(url) as scaled:
+            assert scaled.status == 200, await scaled.text()
+        assert await burst(here, "mistral") == 2
+
+        async def zero() -> bool:
+            return (await here.api.get(path))["spec"]["replicas"] == 0 and not await here.pods()
+
+        await here.until("it is at zero", zero, 120.0)
+        await here.api.delete(path)
+
+        async def gone() -> bool:
+            return not (await here.api.get(STATEFUL_SETS.path(here.namespace)))["items"]
+
+        await here.until("its controller has cleared up", gone)

@@ -1,4 +1,4 @@
-"""Controllers of other projects beside the tests' control plane: JobSet, Kubeflow's training operator, Kueue.
+"""Controllers of other projects beside the tests' control plane: JobSet, the training operator, Kueue, LeaderWorkerSet.
 
 Built by hand, never by tests: `python -m tests.support.kube_foreign` takes two to four minutes of a core for each. Then
 they are files under ~/.cache/relume (or RELUME_KUBE_CACHE), with the definitions and webhooks of the same module beside
@@ -92,7 +92,16 @@ KUEUE: Final = Program(
     "config/components/crd/bases", "config/components/webhook/manifests.yaml",
     ("jobs", "jobsets", "workloads", "clusterqueues", "localqueues", "resourceflavors", "cohorts"),
 )  # fmt: skip
-PROGRAMS: Final = (JOB_SET, TRAINING_OPERATOR, KUEUE)
+LEADER_WORKER_SET: Final = Program(
+    "lws", "sigs.k8s.io/lws", "v0.8.0", "h1:DdhJ8QabwTfWgbgaHH2gdf8twliioHaoSfmDXRYEVU0=", "./cmd",
+    "config/crd/bases", "config/webhook/manifests.yaml",
+)  # fmt: skip
+PROGRAMS: Final = (JOB_SET, TRAINING_OPERATOR, KUEUE, LEADER_WORKER_SET)
+_SETTINGS: Final = {
+    JOB_SET: "config.jobset.x-k8s.io/v1alpha1", KUEUE: "config.kueue.x-k8s.io/v1beta2",
+    LEADER_WORKER_SET: "config.lws.x-k8s.io/v1alpha1",
+}  # fmt: skip
+"""The version of each one's file of settings."""
 
 
 def build(program: Program) -> Path:
@@ -148,6 +157,8 @@ async def controller(plane: ControlPlane, api: KubeApi, program: Program, folder
         )  # fmt: skip
     try:
         await _until_ready(process, f"http://127.0.0.1:{probes}/readyz", log)
+        if program is LEADER_WORKER_SET:  # it says so before its webhooks listen
+            await _until_listening(hooks)
         yield log
     finally:
         for path in made:
@@ -165,9 +176,8 @@ def _flags(program: Program, place: Path, hooks: int, probes: int) -> list[str]:
             "--enable-scheme=pytorchjob", f"--webhook-server-port={hooks}", "--metrics-bind-address=0",
             f"--health-probe-bind-address=127.0.0.1:{probes}",
         ]  # fmt: skip
-    group = "config.jobset.x-k8s.io/v1alpha1" if program is JOB_SET else "config.kueue.x-k8s.io/v1beta2"
     settings: dict[str, Any] = {
-        "apiVersion": group, "kind": "Configuration", "leaderElection": {"leaderElect": False},
+        "apiVersion": _SETTINGS[program], "kind": "Configuration", "leaderElection": {"leaderElect": False},
         "internalCertManagement": {"enable": False}, "metrics": {"bindAddress": "0"},
         "health": {"healthProbeBindAddress": f"127.0.0.1:{probes}"},
         "webhook": {"port": hooks, "certDir": str(place)},
@@ -252,6 +262,18 @@ async def _until_ready(process: asyncio.subprocess.Process, url: str, log: Path)
         pass
     said = await asyncio.to_thread(log.read_text, errors="replace")
     raise AssertionError(f"the controller is not ready: {said[-3000:]}")
+
+
+async def _until_listening(port: int) -> None:
+    async with asyncio.timeout(READY_WITHIN):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                await asyncio.sleep(0.2)
+            else:
+                writer.close()
+                return
 
 
 if __name__ == "__main__":

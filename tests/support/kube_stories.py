@@ -40,7 +40,7 @@ spec:
         image: vllm/vllm-openai:latest
         command: [python, -P, -m, runtime.engines.simulated_server]
         args: [--host, $(POD_IP), --port, "8000", --model, mistral, --max-num-seqs, "4", --startup-duration, 300ms,
-               --time-to-first-token, 10ms, --inter-token-latency, 2ms]
+               --time-to-first-token, 10ms, --inter-token-latency, 2ms, --max-model-len, "8192"]
         env:
         - name: POD_IP
           valueFrom: {fieldRef: {fieldPath: status.podIP}}

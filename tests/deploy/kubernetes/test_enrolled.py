@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import count
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,13 +14,14 @@ import pytest
 
 from deploy.kubernetes.api import ApiUnavailable
 from deploy.kubernetes.enrolled import Enrolment
+from deploy.kubernetes.enrolling import Enrolments
 from deploy.kubernetes.resources import Json
 from deploy.kubernetes.settings import KubernetesSettings
 from deploy.kubernetes.tools import Tools
 from deploy.kubernetes.views import PodView
 from deploy.spec.pod import ScaleTargetSpec
 from events.clock import SystemClock, settle
-from events.names import ReplicaName
+from events.names import ModelName, ReplicaName
 from events.units import Instant
 
 
@@ -34,6 +36,8 @@ class Scaled:
         self.loses_answer = False
         self.takes_the_last = False
         """As a StatefulSet does, whatever a pod's end would cost."""
+        self.stateful = False
+        """Likewise, and its pods say where they stand; it makes again what was deleted."""
         self.enrolment: Enrolment
         self._made = 0
 
@@ -61,12 +65,16 @@ class Scaled:
         self.replicas = replicas
         while len(self.pods) < replicas:
             self._made += 1
+            held = {pod.ordinal for pod in self.pods}
             pod = PodView(name=f"pod-{self._made}", namespace="default", uid=str(self._made), labels={"app": "a"},
-                          created_at=Instant(float(self._made)))  # fmt: skip
+                          created_at=Instant(float(self._made)), node="n", phase="Running", running=True, ready=True,
+                          ordinal=next(n for n in count() if n not in held) if self.stateful else None)  # fmt: skip
             self.pods.append(pod)
             self.enrolment.heard(pod, True)
         cheapest = sorted(self.pods, key=lambda pod: self.annotated.get(pod.name, {}).get(COST, "0") != "-1000")
-        for pod in self.pods[replicas:] if self.takes_the_last else cheapest[: len(self.pods) - replicas]:
+        last = [pod for pod in self.pods if (pod.ordinal or 0) >= replicas] if self.stateful else self.pods[replicas:]
+        in_order = self.takes_the_last or self.stateful
+        for pod in last if in_order else cheapest[: len(self.pods) - replicas]:
             self.pods.remove(pod)
             self.enrolment.heard(pod, False)
 
@@ -311,3 +319,107 @@ async def test_replicas_that_come_and_go_while_annotations_are_written_break_not
         await asyncio.wait_for(made.leave(ReplicaName("a")), 5)
         (pod,) = await sit(made, "c")
         assert (pod in server.pods, server.replicas, others) == (True, 2, [])
+
+
+async def left(made: Enrolment, *names: str) -> None:
+    """Replicas leave, and their pods go, or are another's."""
+    await asyncio.wait_for(asyncio.gather(*(made.leave(ReplicaName(name)) for name in names)), 5)
+
+
+async def test_the_last_pods_replica_is_drained_before_it_goes() -> None:
+    """The first leaves, and the object would end the last: that one's replica is told, the number stays until it has
+    left, and its successor has the idle pod."""
+    server, others = Scaled(), cast("list[int]", [])
+    server.stateful = True
+    async with enrolled(server, others) as made:
+        pods = await sit(made, "a", "b", "c")
+        assert [made.ordinal(ReplicaName(name)) for name in "abc"] == [0, 1, 2]
+        told = asyncio.create_task(made.displaced(ReplicaName("c")))
+        await _quiet()
+        assert not told.done()
+        await left(made, "a")  # its pod is another's
+        trouble = await asyncio.wait_for(told, 5)
+        assert (trouble.reason, server.replicas, len(server.pods)) == ("Displaced", 3, 3)
+        made.reserve(ReplicaName("d"))
+        (pod,) = await sit(made, "d")
+        assert (pod.uid, server.replicas) == (pods[0].uid, 3)
+        await left(made, "c")
+        assert [one.uid for one in server.pods] == [pods[0].uid, pods[1].uid]
+        assert (server.replicas, others, server.writes[-1]) == (2, [], 2)
+
+
+async def test_who_is_the_last_goes_without_a_word_to_others() -> None:
+    """So the number falls at once; two that drain go in whichever order they are done."""
+    server, others = Scaled(), cast("list[int]", [])
+    server.stateful = True
+    async with enrolled(server, others) as made:
+        await sit(made, "a", "b", "c", "d")
+        await left(made, "d")
+        assert (server.replicas, server.annotated["pod-4"].get(COST)) == (3, None)
+        for name in "bc":
+            made.drains(ReplicaName(name), so=True)
+        told = asyncio.create_task(made.displaced(ReplicaName("c")))
+        leaving = asyncio.create_task(left(made, "b"))
+        await _quiet()
+        assert (server.replicas, told.done(), leaving.done()) == (3, False, False)
+        await left(made, "c")
+        await leaving
+        assert (server.replicas, told.done(), others) == (1, False, [])
+        told.cancel()
+
+
+async def test_a_pod_that_leaves_is_given_to_who_comes() -> None:
+    """One leaves and another one comes in the same moment: no pod ends, and none is waited for."""
+    server, others = Scaled(), cast("list[int]", [])
+    async with enrolled(server, others) as made:
+        first, _ = await sit(made, "a", "b")
+        leaving = asyncio.create_task(left(made, "a"))
+        made.reserve(ReplicaName("c"))
+        (pod,) = await sit(made, "c")
+        await leaving
+        assert (pod.uid, server.writes, others) == (first.uid, [2], [])
+
+
+async def test_what_its_probes_call_not_ready_goes_before_the_idle_one() -> None:
+    """A ReplicaSet takes it first, though it serves: its replica is drained, and succeeded in the idle pod, which does
+    not cost least any more."""
+    server, others = Scaled(), cast("list[int]", [])
+    async with enrolled(server, others) as made:
+        pods = dict(zip("abc", await sit(made, "a", "b", "c"), strict=True))
+        slow = replace(pods["c"], ready=False)
+        server.pods[server.pods.index(pods["c"])] = slow
+        made.heard(slow, True)
+        await left(made, "a")
+        assert (await asyncio.wait_for(made.displaced(ReplicaName("c")), 5)).reason == "Displaced"
+        made.reserve(ReplicaName("d"))
+        (pod,) = await sit(made, "d")
+        assert pod.uid == pods["a"].uid
+        await left(made, "c")
+        assert sorted(one.uid for one in server.pods) == sorted([pods["a"].uid, pods["b"].uid])
+        assert server.annotated[slow.name][COST] == "-1000"
+        assert server.annotated[pod.name].get(COST) != "-1000"
+
+
+async def test_another_port_is_the_same_object() -> None:
+    """What else is said of an object changes nothing of whose its pods are; another object is another enrolment, and
+    none lets it go."""
+    tools = cast("Tools", SimpleNamespace(settings=KubernetesSettings(), clock=SystemClock()))
+    tasks: list[asyncio.Task[None]] = []
+
+    def spawn(work: Any) -> asyncio.Task[None]:
+        work.close()
+        tasks.append(asyncio.create_task(asyncio.sleep(0)))
+        return tasks[-1]
+
+    known, name = Enrolments(tools, cast("Any", None), spawn), ModelName("m")
+    first = known.of(name, ScaleTargetSpec(name="a"))
+    other_port = ScaleTargetSpec(name="a", port=9000)
+    known.declared(name, other_port)
+    assert known.of(name, other_port) is first
+    assert first.target.port == 9000
+    known.declared(name, ScaleTargetSpec(name="b"))
+    second = known.of(name, ScaleTargetSpec(name="b"))
+    assert second is not first
+    known.declared(name, None)
+    assert known.of(name, ScaleTargetSpec(name="b")) is not second
+    await asyncio.gather(*tasks, return_exceptions=True)
