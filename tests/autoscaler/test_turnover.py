@@ -42,6 +42,7 @@ def test_an_engine_that_gets_slower(slower: float) -> None:
 
 def test_a_burst_is_no_slow_engine() -> None:
     """Sixteen begin at once and end one a second: never longer than the burst is old, and of the last few nothing."""
+    beats: list[tuple[float, float]] = []
     for age in range(1, 17):
         beats = [(0.0, 0.0)] * 40 + [(15.5 - at, 1.0) for at in range(age)]
         assert said(2.0, *beats) <= max(2.0, age - LATE)

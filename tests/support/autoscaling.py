@@ -56,7 +56,12 @@ def declared(
     model: str = "m", uid: str = "u", *, revision: int = 1, deleted: bool = False, **scaling: Any
 ) -> ModelDeclared:
     """A declaration with four slots; `scaling` in camelCase as users write it."""
-    spec = {"slots": 4, "priority": 100, "scaling": {"maxReplicas": 10, **scaling}, "engine": {"type": "simulated"}}
+    spec: dict[str, Any] = {
+        "slots": 4,
+        "priority": 100,
+        "scaling": {"maxReplicas": 10, **scaling},
+        "engine": {"type": "simulated"},
+    }
     return ModelDeclared(model=model, uid=uid, revision=revision, generation=1, spec=spec, deleted=deleted)
 
 
