@@ -43,6 +43,9 @@ PARTS: Final = ("priority", "preemption", "checkpoint", "maxFailures")
 """Of a TrainingJob's spec, what the annotation may say."""
 PORT: Final = "relume"
 """The name of the container's port at which its SDK takes notices."""
+LEAST_CPU: Final = 0.001
+"""Cores of a pod that asks for none, which a declaration cannot say: the smallest quantity that Kubernetes counts. One
+byte of memory likewise."""
 JUDGED_MOST: Final = 64
 """Objects that are gone of which is still known whether they were enrolled."""
 LOOK_AGAIN: Final = Seconds(60.0)
@@ -269,8 +272,8 @@ def _resources(templates: list[Template]) -> dict[str, Any]:
     gpus = {tuple(sorted((name, count) for name, count in one.items() if name.startswith(GPU[:11]))) for one in asked}
     if len(gpus) > 1:
         raise RefusedObject("its pods ask for different GPUs, and members of a gang are alike; enrol one kind of pods")
-    made: dict[str, Any] = {"cpu": max(one.get("cpu", 0.0) for one in asked)}
-    made["memory"] = int(max(one.get("memory", 0.0) for one in asked))
+    made: dict[str, Any] = {"cpu": max(LEAST_CPU, *(one.get("cpu", 0.0) for one in asked))}
+    made["memory"] = int(max(1.0, *(one.get("memory", 0.0) for one in asked)))
     for name, count in next(iter(gpus)):
         if name == GPU:
             made["gpus"] = int(count)

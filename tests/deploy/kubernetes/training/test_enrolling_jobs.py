@@ -55,6 +55,16 @@ def test_a_job_declares_what_its_pods_are() -> None:
     assert (resolved.priority, resolved.budget_per_hour) == (0, 6)
 
 
+def test_who_asks_for_gpus_alone_is_declared_too() -> None:
+    """Without requests for cores and memory, as many Jobs are: as little as can be said of either."""
+    item = job()
+    item["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+    resources = policy(item).resources
+    assert (resources.gpus, resources.cpu, resources.memory_bytes) == (1, 0.001, 1)
+    del item["spec"]["template"]["spec"]["containers"][0]["resources"]
+    assert policy(item).resources.cpu == 0.001
+
+
 def test_its_annotation_says_the_rest() -> None:
     """Priority, budget and contract, in the words of a TrainingJob."""
     resolved = policy(job(contract="priority: 7\npreemption: {budgetPerHour: 2}\ncheckpoint: {saveTimeout: 9m}\n"))
