@@ -310,9 +310,10 @@ class Enrolment:
 
     def _object_changed(self, _: str, item: Json | None) -> None:
         """Look at its number when it is not the one that we wrote last: another hand wrote it, or the watch is late.
-        (Only its scale tells which: it is read after our own write.)"""
+        (Only its scale tells which: it is read after our own write.) And as long as it has not said which pods are its:
+        controllers write that some time after an object was made."""
         replicas = None if item is None else item.get("spec", {}).get("replicas")
-        if replicas is not None and replicas != self._written:
+        if (replicas is not None and replicas != self._written) or not self._selector:
             self._wake.set()
 
     def _matches(self, pod: PodView) -> bool:

@@ -229,7 +229,7 @@ async def test_groups_of_a_leader_worker_set_come_and_go(plane: ControlPlane, tm
         await here.until("the first group is left", first)
         told = [one for state in await here.told("relume.replicas") for one in state.get("replicas", ())]
         assert {one["ordinal"] for one in told if one["state"] == "Draining"} == {1}
-        assert {one["reason"] for one in told} == {""}
+        assert {(one["reason"], one["state"] == "Failed") for one in told} == {("", False)}
         async with here.session.delete(url) as scaled:
             assert scaled.status == 200, await scaled.text()
         assert await burst(here, "mistral") == 2

@@ -34,6 +34,7 @@ class Scaled:
         self.writes: list[int] = []
         self.annotated: dict[str, dict[str, str]] = {}
         self.loses_answer = False
+        self.selector = "app=a"
         self.takes_the_last = False
         """As a StatefulSet does, whatever a pod's end would cost."""
         self.stateful = False
@@ -46,7 +47,7 @@ class Scaled:
         if path == "/apis/apps/v1":
             return {"resources": [{"name": "deployments", "kind": "Deployment"},
                                   {"name": "deployments/scale", "kind": "Scale"}]}  # fmt: skip
-        return {"spec": {"replicas": self.replicas}, "status": {"selector": "app=a"}}
+        return {"spec": {"replicas": self.replicas}, "status": {"selector": self.selector}}
 
     async def merge(self, path: str, body: Json) -> Json:
         """A new number, or annotations of a pod."""
@@ -398,6 +399,19 @@ async def test_what_its_probes_call_not_ready_goes_before_the_idle_one() -> None
         assert sorted(one.uid for one in server.pods) == sorted([pods["a"].uid, pods["b"].uid])
         assert server.annotated[slow.name][COST] == "-1000"
         assert server.annotated[pod.name].get(COST) != "-1000"
+
+
+async def test_an_object_that_has_not_said_yet_which_pods_are_its() -> None:
+    """A LeaderWorkerSet's controller writes that after the object was made: its pods are found as soon as it has."""
+    server, others = Scaled(), cast("list[int]", [])
+    server.selector = ""
+    async with enrolled(server, others) as made:
+        sitting = asyncio.create_task(made.sit(ReplicaName("a")))
+        await _quiet()
+        assert (server.replicas, sitting.done()) == (1, False)
+        server.selector = "app=a"
+        await server.told(1)
+        assert (await asyncio.wait_for(sitting, 5)).uid == "1"
 
 
 async def test_another_port_is_the_same_object() -> None:
