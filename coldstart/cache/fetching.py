@@ -93,8 +93,8 @@ class Fetch:
         self._idle: list[Channel] = []
         """Connections that nobody reads over; the one used last is the next."""
         self._crew: dict[int, threading.Thread] = {}
-        self._reading = 0
-        """Readers that have a connection. Who writes has given it back: another reads over it meanwhile."""
+        self._reading: dict[int, Channel] = {}
+        """Connections that somebody reads over. Who writes has given it back: another reads over it meanwhile."""
         self._kept: dict[int, mmap.mmap] = {}
         self._spare: list[mmap.mmap] = []
         self._writing = 0
@@ -177,12 +177,17 @@ class Fetch:
         for number in range(min(self._connections.allowed + 1, self._board.left)):
             if number not in self._crew:
                 reader = threading.Thread(target=self._reader, args=(number,), name=f"weights-{number}", daemon=True)
+                try:
+                    reader.start()
+                except RuntimeError:  # the system gives no more threads
+                    if not self._crew:
+                        raise
+                    return  # those that there are do it
                 self._crew[number] = reader
-                reader.start()
 
     def _free(self) -> int:
         """Connections that nobody reads over."""
-        return max(0, self._connections.allowed - self._reading)
+        return max(0, self._connections.allowed - len(self._reading))
 
     def _reader(self, number: int) -> None:
         buffer: mmap.mmap | None = None
@@ -206,7 +211,6 @@ class Fetch:
                 elif self._free() and self._cursors.backlog < self._policy.ahead_chunks:
                     span = self._board.take(now, self._policy.hedge_after)
                     if span is not None:
-                        self._reading += 1
                         return Turn(self._connection(), span, self._connections.trial)
                     wait = _LOOK
                 self._turns.wait(wait)
@@ -215,16 +219,18 @@ class Fetch:
     def _connection(self) -> Channel:
         """One that nobody reads over. There are never more than were allowed at a time."""
         if self._idle:
-            return self._idle.pop()
-        channel = self._source.connect()
-        self._channels.append(channel)
+            channel = self._idle.pop()
+        else:
+            channel = self._source.connect()
+            self._channels.append(channel)
+        self._reading[id(channel)] = channel
         return channel
 
     def _give_back(self, channel: Channel) -> None:
         """Another may read over it."""
         with self._changed:
-            self._reading -= 1
-            self._idle.append(channel)
+            if self._reading.pop(id(channel), None) is not None:
+                self._idle.append(channel)
             self._turns.notify()
 
     def _one(self, turn: Turn, buffer: mmap.mmap) -> mmap.mmap | None:
@@ -244,7 +250,7 @@ class Fetch:
         speed = span.length / max(1e-6, self._clock.now() - began)
         digest = blake3(view).hexdigest()
         read = time.thread_time() - cpu
-        if not self._claimed(span, speed, read):
+        if not self._claimed(turn, speed, read):
             return buffer
         try:
             with self._watch.at(Stage.DISK):
@@ -259,25 +265,36 @@ class Fetch:
                 if self._board.done:
                     self._turns.notify_all()
 
-    def _claimed(self, span: Span, speed: float, cpu: float) -> bool:
+    def _claimed(self, turn: Turn, speed: float, cpu: float) -> bool:
         """Whether this reader is the one to write the chunk."""
+        span = turn.span
         with self._changed:
             self.transferred += span.length
             self._patience.came()
             self._spent = self._spent.reading(cpu, span.length)
-            self._more(speed)
+            if 2 * span.length >= self._room:  # what a small one takes tells of the way to the source, not of its width
+                self._more(speed, id(turn.channel))
             first = self._error is None and self._board.claim(span, self._clock.now())
             self._writing += first
             return first
 
-    def _more(self, speed: float) -> None:
+    def _more(self, speed: float, by: int) -> None:
         """Whether more connections are of use. Called under the lock."""
-        if self._connections.came(speed):
-            self._connections.judge(
-                takes_in(self._spent, self._cores.to_be_had()), self._hunger.share(self._clock.now())
-            )
+        if self._connections.came(speed, by):
+            now = self._clock.now()
+            brought = self._connections.brought
+            self._connections.judge(takes_in(self._spent, self._cores.to_be_had()), self._hunger.share(now), now)
+            if len(self._reading) > self._connections.allowed:
+                self._let_go(brought)
             self._staff()
             self._turns.notify(self._free())
+
+    def _let_go(self, brought: frozenset[int]) -> None:
+        """There are fewer now: not those that wait, in the places of others, for what a server does not send them."""
+        for key in self._reading.keys() - brought:
+            channel = self._reading.pop(key)
+            self._channels.remove(channel)
+            channel.close()
 
     def _written(self, span: Span, digest: str, buffer: mmap.mmap) -> mmap.mmap | None:
         """The chunk is there. What is in memory of it is kept for the digest, as long as there is room for that."""
@@ -298,11 +315,14 @@ class Fetch:
                 return
             self._board.give_back(turn.span)
             self._turns.notify()
-            self._connections.refused(self._clock.now())
+            if id(turn.channel) not in self._reading:
+                return  # it was let go, which says nothing of the source
             wanted = error.retry_after if isinstance(error, Throttled) else None
-            if wanted is None and turn.trial > self._connections.allowed:
-                return  # one too many, as it turned out: no failure, and those that stay do not wait for it
-            wait = self._patience.failed(wanted, random.random())  # noqa: S311 - jitter, no secret
+            if self._connections.refused(self._clock.now(), turn.trial, wanted):
+                # No failure; those that stay do not wait for it, and one of them that was hit looks again soon.
+                wait, wanted = (0.0 if turn.trial > self._connections.allowed else _LOOK), None
+            else:
+                wait = self._patience.failed(wanted, random.random())  # noqa: S311 - jitter, no secret
             if wait is None:
                 raise SourceUnavailable(self._source.shown(), f"{error} (and no retries are left)")
             if wanted is not None:

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Final
 
 from coldstart.core.cache.policy import FetchPolicy
-from events.units import Instant
+from events.units import Instant, Seconds
 
 GROWTH: Final = 4
 """So many times as many at most in a round: 16 after two rounds from 2. All at once would bring a server that allows
@@ -106,19 +106,28 @@ class Connections:
     Rounds: in the first each connection brings a chunk; later ones begin with those that were read before the last
     change, which do not count. Then `judge` says how many there are in the next round. Where each is capped at 80 MiB/s
     (object stores) 16 are reached within 12 chunks; from a source as fast as this machine it stays at few, which take
-    less CPU (measured). Not thread-safe.
+    less CPU (measured). Who brings nothing counts as well: a server that lets two in and leaves the others waiting
+    looks, by the chunks that come, as if each brought what it did before. Not thread-safe.
     """
 
-    __slots__ = ("_before", "_cut_at", "_ignored", "_policy", "_rest", "_speeds", "allowed")
+    __slots__ = (
+        "_asked_until", "_before", "_came", "_cut_at", "_ignored", "_pardons", "_policy", "_rest", "_speeds", "allowed",
+    )  # fmt: skip
 
     def __init__(self, policy: FetchPolicy) -> None:
         self._policy = policy
-        self._speeds: list[float] = []
+        self._speeds: dict[int, list[float]] = {}
+        """Of the chunks of this round, by connection."""
+        self._came = 0
         self._ignored = 0
         self._before: tuple[int, float] | None = None
         """How many there were before the last growth, and what each brought; None: they did not just grow."""
         self._rest = 0
         self._cut_at: Instant | None = None
+        self._asked_until: Instant | None = None
+        """Until when the source has asked for no more of them."""
+        self._pardons = 0
+        """Refusals that may still be put down to the last trial."""
         self.allowed = policy.connections_first
 
     @property
@@ -126,24 +135,32 @@ class Connections:
         """How many there are, while it is tried whether so many are of use; 0: that is known."""
         return 0 if self._before is None else self.allowed
 
-    def came(self, speed: float) -> bool:
-        """A chunk came whole, in bytes a second. True: the round is over, ask `judge`."""
+    @property
+    def brought(self) -> frozenset[int]:
+        """Connections that brought a chunk in this round."""
+        return frozenset(self._speeds)
+
+    def came(self, speed: float, by: int) -> bool:
+        """A chunk came whole, in bytes a second, over the connection `by`. True: the round is over, ask `judge`. That
+        is when each has brought one, or enough came for it to be seen that some bring none."""
         if self._ignored:
             self._ignored -= 1
             return False
-        self._speeds.append(speed)
-        return len(self._speeds) >= self.allowed
+        self._speeds.setdefault(by, []).append(speed)
+        self._came += 1
+        return len(self._speeds) >= self.allowed or self._came >= GROWTH * self.allowed
 
-    def judge(self, capacity: float | None, hunger: float) -> None:
+    def judge(self, capacity: float | None, hunger: float, now: Instant) -> None:
         """How many from now on, where the machine can take in `capacity` bytes a second (None: nobody can say), and the
         digest waited for bytes for this share of the round (`Hunger`)."""
-        each, before = max(1.0, median(self._speeds)), self._before
+        idle = [0.0] * (self.allowed - len(self._speeds))
+        each, before = max(1.0, median([*map(median, self._speeds.values()), *idle])), self._before
         self._before = None
         if before is not None and each < SHARE * before[1]:
             fill = math.ceil(self.allowed * each / before[1])
             self._set(fill if fill > WORTH * before[0] else before[0])
             self._rest = REST
-        elif self._rest or hunger < STARVED:
+        elif self._rest or hunger < STARVED or (self._asked_until is not None and now < self._asked_until):
             self._set(self.allowed)
             self._rest = max(0, self._rest - 1)
         else:
@@ -158,16 +175,31 @@ class Connections:
 
     def _set(self, allowed: int) -> None:
         self._speeds.clear()
+        self._came = 0
         self._ignored = self.allowed
         self.allowed = allowed
 
-    def refused(self, now: Instant) -> None:
-        """The source asked for patience, or a connection broke: as many as before they grew, else half, at most once a
-        second (the decrease of AIMD; Chiu and Jain, 1989)."""
-        if self._cut_at is not None and now - self._cut_at < 1.0:
-            return
-        self._cut_at = now
-        fewer = max(1, self.allowed // 2) if self._before is None else self._before[0]
-        self._before, self._rest = None, REST
-        self._set(fewer)
-        self._ignored = fewer  # of the others nothing comes
+    def refused(self, now: Instant, trial: int, patience: Seconds | None = None) -> bool:
+        """The source asked for patience (so many seconds, where it said), or a connection broke: as many as before they
+        grew, else half, at most once a second (the decrease of AIMD; Chiu and Jain, 1989). No more are tried while it
+        wants patience.
+
+        True: it is put down to a trial of more, and is no failure. So it is where the chunk was asked for in a trial
+        (`trial`, of that moment) of more than there are now; and within a second of its end for as many as were tried,
+        since a source may still count those that it has just refused.
+        """
+        if patience is not None:
+            self._asked_until = Instant(max(self._asked_until or now, now + patience))
+        if self._cut_at is None or now - self._cut_at >= 1.0:
+            self._cut_at = now
+            fewer = max(1, self.allowed // 2) if self._before is None else self._before[0]
+            self._pardons = 0 if self._before is None else self.allowed
+            self._before, self._rest = None, REST
+            self._set(fewer)
+            self._ignored = fewer  # of the others nothing comes
+        if trial > self.allowed:
+            return True
+        if self._pardons:
+            self._pardons -= 1
+            return True
+        return False

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import count as count_from
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coldstart.core.cache.connections import Connections, Hunger, Spent, takes_in
 from coldstart.core.cache.policy import FetchPolicy
-from events.units import Instant
+from events.units import Instant, Seconds
 
 POLICY = FetchPolicy()
 GIB = 1 << 30
@@ -21,9 +23,9 @@ def test_connections_stay_in_their_bounds(events: list[tuple[bool, float, float]
     for good, later, hunger in events:
         now += later
         if not good:
-            connections.refused(Instant(now))
-        elif connections.came(later * 1e8):
-            connections.judge(later * 1e9 if later < 2 else None, hunger)
+            connections.refused(Instant(now), connections.trial)
+        elif connections.came(later * 1e8, int(later * 10)):
+            connections.judge(later * 1e9 if later < 2 else None, hunger, Instant(now))
         assert 1 <= connections.allowed <= POLICY.connections_most
 
 
@@ -33,9 +35,10 @@ def rounds(
     """Connections after each of so many rounds, on a link of so many bytes a second, each connection capped."""
     seen = []
     for _ in range(count):
-        while not connections.came(min(each, link / connections.allowed)):
+        turns = count_from(0)
+        while not connections.came(min(each, link / connections.allowed), next(turns) % connections.allowed):
             pass
-        connections.judge(capacity, 1.0)
+        connections.judge(capacity, 1.0, Instant(0.0))
         seen.append(connections.allowed)
     return seen
 
@@ -50,8 +53,8 @@ def test_sixteen_capped_connections_are_there_after_twelve_chunks() -> None:
     connections, chunks = Connections(POLICY), 0
     while connections.allowed < 16:
         chunks += 1
-        if connections.came(80e6):
-            connections.judge(None, 1.0)
+        if connections.came(80e6, chunks % connections.allowed):
+            connections.judge(None, 1.0, Instant(0.0))
     assert chunks == 12
 
 
@@ -66,9 +69,9 @@ def test_a_full_link_takes_no_more() -> None:
 def test_noise_of_a_fifth_is_no_gain(noise: list[float]) -> None:
     """On a full link: however the chunks' speeds fall, more are tried, and never kept."""
     connections, seen = Connections(POLICY), set()
-    for factor in noise:
-        if connections.came(1e9 / connections.allowed * factor):
-            connections.judge(None, 1.0)
+    for turn, factor in enumerate(noise):
+        if connections.came(1e9 / connections.allowed * factor, turn % connections.allowed):
+            connections.judge(None, 1.0, Instant(0.0))
         seen.add(connections.allowed)
     assert seen == {2, 8}
 
@@ -88,9 +91,9 @@ def test_no_more_than_the_machine_takes_in(capacity: float, found: list[int]) ->
 def test_a_digest_that_has_enough_to_do_needs_no_more() -> None:
     """Whatever each connection brings."""
     connections = Connections(POLICY)
-    for _ in range(50):
-        if connections.came(80e6):
-            connections.judge(None, 0.05)
+    for turn in range(50):
+        if connections.came(80e6, turn % connections.allowed):
+            connections.judge(None, 0.05, Instant(0.0))
     assert connections.allowed == POLICY.connections_first
 
 
@@ -99,9 +102,59 @@ def test_what_was_refused_is_not_tried_again_soon() -> None:
     connections = Connections(POLICY)
     assert rounds(connections, 1e12, 80e6, 1) == [8]
     for later in (10.0, 10.1, 10.9):
-        connections.refused(Instant(later))
+        connections.refused(Instant(later), 0)
     assert connections.allowed == 2
     assert rounds(connections, 1e12, 80e6, 16) == [2] * 16
+
+
+@pytest.mark.parametrize("served", [1, 2, 3])
+def test_who_brings_nothing_counts(served: int) -> None:
+    """A server that lets so many in and leaves the others waiting: each that is in brings as much as before, and yet
+    eight are not of more use than two, let alone sixteen."""
+    connections, seen = Connections(POLICY), []
+    assert rounds(connections, 1e12, 80e6, 1) == [8]
+    for turn in range(1000):
+        if connections.came(80e6, turn % min(served, connections.allowed)):
+            connections.judge(None, 1.0, Instant(0.0))
+            seen.append(connections.allowed)
+    assert seen[0] == 2
+    assert set(seen) == {2, 8} if served > 1 else {2}
+
+
+def test_one_that_is_late_is_waited_for() -> None:
+    """A new connection begins slowly; that those before brought two chunks meanwhile is no reason against it."""
+    connections = Connections(POLICY)
+    assert rounds(connections, 1e12, 80e6, 1) == [8]
+    turns = [0, 1, *[0, 1] * 3, *range(2, 8)]
+    assert [connections.came(80e6, by) for by in turns] == [False] * 13 + [True]
+    connections.judge(None, 1.0, Instant(0.0))
+    assert connections.allowed == 16
+
+
+def test_no_more_are_tried_while_patience_is_asked_for() -> None:
+    """However many rounds pass; and then once more."""
+    connections = Connections(POLICY)
+    assert rounds(connections, 1e12, 80e6, 1) == [8]
+    connections.refused(Instant(0.0), 8, Seconds(60.0))
+    connections.refused(Instant(0.1), 8, Seconds(1.0))
+    assert set(rounds(connections, 1e12, 80e6, 100)) == {2}
+    assert [connections.came(80e6, by) for by in (0, 1, 0, 1)][-1]
+    connections.judge(None, 1.0, Instant(60.0))
+    assert connections.allowed == 8
+
+
+def test_what_a_trial_brought_on_is_no_failure() -> None:
+    """Who was asked for more than there are now; and, within a second, as many as were tried: a server may still count
+    those that it has just refused. After that a refusal is one."""
+    connections = Connections(POLICY)
+    assert rounds(connections, 1e12, 80e6, 1) == [8]
+    assert [connections.refused(Instant(0.01 * at), 8) for at in range(7)] == [True] * 7
+    assert [connections.refused(Instant(0.1 + 0.01 * at), 0) for at in range(9)] == [True] * 8 + [False]
+    again = Connections(POLICY)
+    assert rounds(again, 1e12, 80e6, 1) == [8]
+    assert again.refused(Instant(0.0), 8)
+    assert not again.refused(Instant(1.5), 0)
+    assert not Connections(POLICY).refused(Instant(0.0), 0)
 
 
 def test_half_at_once_at_trouble() -> None:
@@ -109,9 +162,9 @@ def test_half_at_once_at_trouble() -> None:
     connections = Connections(POLICY)
     assert rounds(connections, 1e12, 80e6, 3)[-1] == 16
     for later in (10.0, 10.1, 10.9):
-        connections.refused(Instant(later))
+        connections.refused(Instant(later), 0)
     assert connections.allowed == 8
-    connections.refused(Instant(11.0))
+    connections.refused(Instant(11.0), 0)
     assert connections.allowed == 4
 
 
