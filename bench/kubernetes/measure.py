@@ -35,6 +35,7 @@ REPLICAS: Final = 3
 WITHIN: Final = 1500.0
 """Seconds for all pods to serve: the scheduler and the API server need most of it."""
 MINUTE: Final = 60.0
+STATUSES: Final = "relume_kubernetes_status_writes_total"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class Found:
     ready_seconds: float = 0.0
     cpu_per_replica: float = 0.0
     calls_per_replica: float = 0.0
+    writes_per_model: float = 0.0
     memory: int = 0
     idle_calls: float = 0.0
     idle_cpu: float = 0.0
@@ -82,6 +84,7 @@ def _figures(found: Found, models: int) -> list[Figure]:
         Figure(f"{what}: declared to all ready", "s", found.ready_seconds, why=why),
         Figure(f"{what}: CPU a replica", "ms CPU", 1000 * found.cpu_per_replica, why=why),
         Figure(f"{what}: API calls a replica", "", found.calls_per_replica, why=why),
+        Figure(f"{what}: statuses written a model", "", found.writes_per_model, why=why),
         Figure(f"{what}: memory of relume, all in one process", "MiB", found.memory / 2**20, why=why),
         Figure(f"{what}: API calls in an idle minute", "", found.idle_calls or 1e-9, why=why),
         Figure(f"{what}: CPU of an idle minute", "s CPU", found.idle_cpu, why=why),
@@ -118,8 +121,9 @@ async def _story(on: World, paper: PaperKubelet, port: int, sizes: Sizes) -> Fou
     await _until(lambda: _ready(on, models * REPLICAS))
     found.ready_seconds, found.pods = time.monotonic() - began, len(paper.running)
     found.cpu_per_replica = (machine.cpu_seconds(on.relume.pid) - before) / (models * REPLICAS)
+    await _quiet(on, min(5.0, sizes.idle))
     found.calls_per_replica = (await _calls(on) - calls) / (models * REPLICAS)
-    await asyncio.sleep(min(10, sizes.idle))  # last words are written
+    found.writes_per_model = await _metric(on, STATUSES) / models
     found.memory = machine.memory_bytes(on.relume.pid)
     before, calls = machine.cpu_seconds(on.relume.pid), await _calls(on)
     await asyncio.sleep(sizes.idle)
@@ -161,6 +165,16 @@ async def _declared(on: World, wanted: int) -> bool:
 async def _serves(on: World) -> bool:
     async with on.session.get(f"{on.relume.endpoints['admin']}/readyz") as answer:
         return answer.status == 200
+
+
+async def _quiet(on: World, seconds: float) -> None:
+    """Return once no status was written for so long: what became ready is told."""
+    async with asyncio.timeout(WITHIN):
+        told, since = await _metric(on, STATUSES), time.monotonic()
+        while time.monotonic() - since < seconds:
+            await asyncio.sleep(0.5)
+            if (now := await _metric(on, STATUSES)) != told:
+                told, since = now, time.monotonic()
 
 
 async def _calls(on: World) -> float:

@@ -34,7 +34,7 @@ from deploy.kubernetes.pods import PodStore
 from deploy.kubernetes.quota_states import QuotaStates
 from deploy.kubernetes.reconciler import Hands, Reconciler
 from deploy.kubernetes.reflecting import Reflector
-from deploy.kubernetes.resources import MODELS
+from deploy.kubernetes.resources import MODELS, Json
 from deploy.kubernetes.settings import KubernetesSettings
 from deploy.kubernetes.shapes import Shapes
 from deploy.kubernetes.stand_ins import StandInPods
@@ -44,6 +44,7 @@ from deploy.kubernetes.tools import Tools
 from deploy.kubernetes.training.logs import MemberLogs
 from deploy.kubernetes.training.training import KubernetesTraining, KubernetesTrainingStats
 from deploy.kubernetes.views import PodView
+from deploy.kubernetes.words import Words
 from deploy.local.alarms import Alarms
 from deploy.local.looking import Looking
 from deploy.local.prober import HttpProber
@@ -154,12 +155,12 @@ class KubernetesCluster:
         """
         assert self._api is not None, "stand by first"
         self._wire(self._api)
-        for run in (self._pods.reflector.run(), self._nodes.reflector.run(), self._models.run(), self._devices.run(),
-                    self._quotas.quotas.run(), self._quotas.ranges.run()):  # fmt: skip
+        for run in (*(one.run() for one in self._pods.reflectors), self._nodes.reflector.run(), self._models.run(),
+                    self._devices.run(), self._quotas.quotas.run(), self._quotas.ranges.run()):  # fmt: skip
             self._spawn(run)
         nodes = (self._nodes.reflector.synced, self._devices.settled)
         limits = (self._quotas.quotas.settled, self._quotas.ranges.settled)
-        synced = (self._pods.reflector.synced, *nodes, self._models.synced, *limits)
+        synced = (*(one.synced for one in self._pods.reflectors), *nodes, self._models.synced, *limits)
         await self._until_broken(_all_set(synced))
         await self._until_broken(self._training.read())
         async for record in self._event_log.read(Query(topic=Topic.MODELS)):
@@ -206,7 +207,7 @@ class KubernetesCluster:
     def _wire(self, api: KubeApi) -> None:
         settings, clock = self._settings, self._clock
         self._prober = HttpProber(clock)
-        self._pods = PodStore(api, self._pod_changed)
+        self._pods = PodStore(api, settings.namespace, self._pod_changed)
         self._agents = Agents(self._pods, settings.namespace, settings.agent_token)
         self._cache = NodeCache(self._agents, clock)
         self._nodes = NodeStates(api, self._event_log, self._writer, clock, self._node_turned)
@@ -235,6 +236,7 @@ class KubernetesCluster:
         self._nodes.holders(self._pods, self._view, self._is_ours, self._training.held)
         numbers = LocalSettings()
         self._looking = Looking(clock, numbers, self._prober, self._reconciler.replicas, self._publisher.news)
+        self._words = Words()
         self._models = Reflector(api, MODELS.path(settings.namespace), self._object_changed)
         self._teller = Teller(api, self._lease, clock, settings, self._stories.facts)
         self._objects = ModelObjects(self._models, self._declaring, clock, settings, self._teller.accepted)
@@ -405,7 +407,9 @@ class KubernetesCluster:
             if on and replica.state in (ReplicaState.READY, ReplicaState.DRAINING):
                 self._spawn(self._leftovers.check_node(replica))
 
-    def _object_changed(self, key: str, _: object) -> None:
+    def _object_changed(self, key: str, item: Json | None) -> None:
+        if not self._words.changed(key, item):
+            return
         self._objects.changed(key)
         self._annotated.look(key.rpartition("/")[2])
         self._teller.mark(key.rpartition("/")[2])
@@ -426,7 +430,7 @@ class KubernetesCluster:
         if not self._wired or self._api is None:
             return KubernetesStats()
         replicas = self._reconciler.replicas()
-        followed = (self._pods.reflector.stats, self._nodes.reflector.stats, self._models.stats)
+        followed = (*(one.stats for one in self._pods.reflectors), self._nodes.reflector.stats, self._models.stats)
         return KubernetesStats(
             replicas=len(replicas),
             ready=sum(replica.state is ReplicaState.READY for replica in replicas),

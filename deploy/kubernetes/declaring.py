@@ -57,8 +57,10 @@ class ModelObjects(DeclaredObjects[ModelDeclared]):
         """Takes a number that has run out away."""
 
     def declared(self, event: ModelDeclared) -> None:
-        """A declaration stands in the log."""
+        """A declaration stands in the log. What another hand wrote there, the object says otherwise, and stands."""
         self._declared[event.model] = event
+        if self.object_of(event.model) is not None:
+            self.changed(event.model)
 
     def object_of(self, name: str) -> Json | None:
         """The Model object of this name, if there is one."""

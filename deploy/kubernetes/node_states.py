@@ -11,7 +11,7 @@ from deploy.kubernetes.api import KubeApi
 from deploy.kubernetes.nodes import observed
 from deploy.kubernetes.occupied import without_unaccounted
 from deploy.kubernetes.pods import PodStore
-from deploy.kubernetes.reflecting import Reflector
+from deploy.kubernetes.reflecting import Reflector, version_only
 from deploy.kubernetes.resources import NODES, Json
 from deploy.kubernetes.shaping import read_grant
 from deploy.kubernetes.views import ANNOTATION_GRANT, NodeView, PodView, node_of
@@ -37,7 +37,7 @@ class NodeStates:
     def __init__(
         self, api: KubeApi, log: EventLog, writer: EventWriter, clock: Clock, turned: Callable[[str, bool], None]
     ) -> None:
-        self.reflector = Reflector(api, NODES.path(), self._changed)
+        self.reflector = Reflector(api, NODES.path(), self._changed, keep=version_only)
         self._log = log
         self._writer = writer
         self._clock = clock

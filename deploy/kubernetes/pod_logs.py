@@ -11,7 +11,7 @@ from http import HTTPStatus
 from deploy.api.problem import ProblemError, refuse
 from deploy.kubernetes.api import ApiError, ApiUnavailable, KubeApi
 from deploy.kubernetes.pods import PodStore
-from deploy.kubernetes.resources import PODS, Json
+from deploy.kubernetes.resources import PODS
 from deploy.kubernetes.views import ANNOTATION_REPLICA, PodView
 
 
@@ -68,9 +68,7 @@ class PodLogs:
         if not ours:
             return None
         pod = max(ours, key=lambda one: (not one.deleting, one.created_at))
-        item: Json = self._pods.reflector.objects.get(f"{pod.namespace}/{pod.name}", {})
-        containers = item.get("spec", {}).get("containers", ())
-        query = {"container": str(containers[0]["name"])} if containers else {}
+        query = {"container": pod.containers[0].name} if pod.containers else {}
         return PODS.path(pod.namespace, pod.name, "log"), query
 
 

@@ -34,17 +34,26 @@ class ReflectorStats:
     gone: int = 0
 
 
-class Reflector:
-    """Follows one collection until cancelled. `selector` is a query such as ``labelSelector``."""
+Keep = Callable[[Json], Json]
+"""Gives what is kept of an object; its ``metadata.resourceVersion`` must be in it."""
 
-    def __init__(self, api: KubeApi, path: str, changed: Changed, selector: Mapping[str, str] | None = None) -> None:
+
+class Reflector:
+    """Follows one collection until cancelled. `selector` is a query such as ``labelSelector``. Who wrote which field
+    (``managedFields``) is dropped: it is half of most objects, and nobody here asks."""
+
+    def __init__(
+        self, api: KubeApi, path: str, changed: Changed, selector: Mapping[str, str] | None = None,
+        keep: Keep | None = None,
+    ) -> None:  # fmt: skip
         self._api = api
         self._path = path
         self._changed = changed
         self._selector = dict(selector or {})
         self._version = ""
+        self._keep = keep
         self.objects: dict[str, Json] = {}
-        """What is there, by key."""
+        """What is there, by key; of each what is kept."""
         self.synced = asyncio.Event()
         """Set once it has been listed."""
         self.settled = asyncio.Event()
@@ -78,21 +87,21 @@ class Reflector:
     async def _list(self) -> None:
         self.stats.lists += 1
         known = set(self.objects)  # what is made while we list may be missing in the answer, and is not gone
-        found: dict[str, Json] = {}
         asked = self._selector | {"limit": str(PAGE)}
         while True:
             page = await self._api.get(self._path, asked)
             kind = {"apiVersion": page["apiVersion"], "kind": str(page["kind"]).removesuffix("List")}
-            found |= {key_of(item): {**kind, **item} for item in page["items"]}
+            for item in page["items"]:
+                key = key_of(item)
+                known.discard(key)
+                if key not in self.objects or _version(self.objects[key]) != _version(item):
+                    self._take(key, {**kind, **item})
             more = page["metadata"].get("continue", "")
             if not more:
                 break
             asked = self._selector | {"limit": str(PAGE), "continue": more}
-        for key in known - found.keys():
+        for key in known:
             self._take(key, None)
-        for key, item in found.items():
-            if key not in self.objects or _version(self.objects[key]) != _version(item):
-                self._take(key, item)
         self._version = page["metadata"]["resourceVersion"]
         self.refusal = ""
         self.synced.set()
@@ -110,7 +119,8 @@ class Reflector:
         if item is None:
             self.objects.pop(key, None)
         else:
-            self.objects[key] = item
+            item["metadata"].pop("managedFields", None)
+            self.objects[key] = item if self._keep is None else self._keep(item)
         self._changed(key, item)
 
 
@@ -119,6 +129,11 @@ def key_of(item: Json) -> str:
     metadata = item["metadata"]
     namespace = metadata.get("namespace", "")
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
+
+
+def version_only(item: Json) -> Json:
+    """Keeps nothing of an object: who follows has made of it what is needed."""
+    return {"metadata": {"resourceVersion": _version(item)}}
 
 
 def _version(item: Json) -> str:

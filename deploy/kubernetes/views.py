@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from sys import intern
 from typing import Any
 
 from deploy.kubernetes import hami, slicing
@@ -25,6 +26,11 @@ ANNOTATION_GRANT = "relume.dev/grant"
 """The grant that a pod of ours was made of, as JSON: a relume that starts goes on with it."""
 
 
+OURS = "RELUME_"
+"""With this the variables of a container begin that we read."""
+OVER = ("Succeeded", "Failed")
+"""Phases of a pod of which no container runs again."""
+NOTHING: Mapping[str, str] = {}
 BEGINNING = Instant(0.0)
 """For a pod that does not say when it was made."""
 
@@ -46,6 +52,16 @@ class Ended:
     message: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ContainerView:
+    """A container: its ports by number and name, and its variables that begin with `OURS`. A value that stands
+    elsewhere (`valueFrom`) is empty."""
+
+    name: str
+    ports: tuple[tuple[int, str], ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodView:
     """A pod. `waiting`, `ended` and `running` are its first container's; `disrupted` is the condition
@@ -61,7 +77,7 @@ class PodView:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     requests: Mapping[str, float] = field(default_factory=dict)
-    ports: tuple[int, ...] = ()
+    containers: tuple[ContainerView, ...] = ()
     deleting: bool = False
     running: bool = False
     waiting: Told | None = None
@@ -78,9 +94,14 @@ class PodView:
     """Its number in the StatefulSet that made it, which ends the highest first; None: another made it."""
 
     @property
+    def ports(self) -> tuple[int, ...]:
+        """Of all containers."""
+        return tuple(number for one in self.containers for number, _ in one.ports)
+
+    @property
     def over(self) -> bool:
         """No container of it will run again."""
-        return self.phase in ("Succeeded", "Failed")
+        return self.phase in OVER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +132,7 @@ def pod_of(item: Json) -> PodView:
         node=spec.get("nodeName", ""), ip=status.get("podIP", ""), phase=status.get("phase", "Pending"),
         created_at=read_time(metadata["creationTimestamp"]),
         labels=metadata.get("labels", {}), annotations=metadata.get("annotations", {}), requests=_requests(spec),
-        ports=tuple(port["containerPort"] for one in spec.get("containers", ()) for port in one.get("ports", ())),
+        containers=tuple(map(container_of, spec.get("containers", ()))),
         deleting="deletionTimestamp" in metadata, running="running" in state, waiting=_told(state.get("waiting")),
         ended=None if ended is None else Ended(
             int(ended.get("exitCode", 0)), str(ended.get("reason", "")), str(ended.get("message", ""))
@@ -130,6 +151,26 @@ def _ordinal(metadata: Json) -> int | None:
         return None
     told = str(metadata.get("labels", {}).get(POD_INDEX) or metadata["name"].rpartition("-")[2])
     return int(told) if told.isdecimal() else None
+
+
+def container_of(part: Json) -> ContainerView:
+    """A container's JSON."""
+    variables = {intern(str(one["name"])): str(one.get("value", "")) for one in part.get("env", ())
+                 if str(one["name"]).startswith(OURS)}  # fmt: skip
+    ports = tuple((int(one["containerPort"]), str(one.get("name", ""))) for one in part.get("ports", ()))
+    return ContainerView(intern(str(part.get("name", ""))), ports, variables or NOTHING)
+
+
+def taker_of(item: Json) -> PodView:
+    """A pod of another namespace: what it takes of its node, also by HAMi's word, and nothing else. They may be many:
+    names that repeat are kept once."""
+    pod, metadata = pod_of(item), item["metadata"]
+    allocated = {name: text for name, text in metadata.get("annotations", {}).items() if name == hami.ALLOCATED}
+    return PodView(
+        name=pod.name, namespace=intern(pod.namespace), uid=pod.uid, node=intern(pod.node), phase=intern(pod.phase),
+        created_at=pod.created_at, annotations=allocated or NOTHING, deleting=pod.deleting,
+        labels=NOTHING, requests={intern(name): amount for name, amount in pod.requests.items()},
+    )  # fmt: skip
 
 
 def _sick(status: Json) -> bool:

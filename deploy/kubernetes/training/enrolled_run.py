@@ -183,11 +183,10 @@ class EnrolledRun(CommonRun[PodNotifier]):
 
     def _address(self) -> Address | None:
         pod = self._first
-        raw = None if pod is None else self._tools.pods.reflector.objects.get(f"{pod.namespace}/{pod.name}")
-        if pod is None or raw is None or not pod.ip or not pod.running:
+        if pod is None or not pod.ip or not pod.running:
             return None
-        port = port_of(list(raw["spec"]["containers"]))
-        return None if port is None else Address(pod.ip, port, token_in(raw))
+        port = port_of(pod.containers)
+        return None if port is None else Address(pod.ip, port, token_in(pod))
 
     def _living(self) -> list[str]:
         return [pod.name for pod in self._job.pods() if pod.running and not pod.deleting]

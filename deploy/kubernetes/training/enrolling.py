@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ from deploy.kubernetes.training.job_kinds import KINDS, JobKind, Template
 from deploy.kubernetes.training.looks import Target
 from deploy.kubernetes.training.objects import ANNOTATION_TARGET, Source, Wanted, metadata_of
 from deploy.kubernetes.training.tools import PodTools
-from deploy.kubernetes.views import PodView
+from deploy.kubernetes.views import ContainerView, PodView, container_of
 from deploy.local.training.starting import LISTEN
 from deploy.spec.document import API_VERSION
 from events.units import Instant, Seconds
@@ -46,6 +46,8 @@ PORT: Final = "relume"
 LEAST_CPU: Final = 0.001
 """Cores of a pod that asks for none, which a declaration cannot say: the smallest quantity that Kubernetes counts. One
 byte of memory likewise."""
+NOTES: Final = "RELUME_ANNOTATIONS_FILE"
+"""The variable of a container whose SDK reads notices from its pod's annotations."""
 JUDGED_MOST: Final = 64
 """Objects that are gone of which is still known whether they were enrolled."""
 LOOK_AGAIN: Final = Seconds(60.0)
@@ -296,19 +298,15 @@ def _checkpoint(template: Template, said: object) -> dict[str, Any]:
     made: dict[str, Any] = dict(said) if isinstance(said, Mapping) else {}
     made.setdefault("grace", f"{template.grace}s")
     if "channels" not in made:
+        containers = [container_of(one) for one in template.containers]
         made["channels"] = [
-            *(["http"] if port_of(template.containers) else []),
-            *(["file"] if any("RELUME_ANNOTATIONS_FILE" in names_of(one) for one in template.containers) else []),
+            *(["http"] if port_of(containers) else []),
+            *(["file"] if any(NOTES in one.variables for one in containers) else []),
         ]  # fmt: skip
     return made
 
 
-def port_of(containers: list[Json]) -> int | None:
+def port_of(containers: Iterable[ContainerView]) -> int | None:
     """Where the SDK of a container listens: the port that is named so."""
-    named = (one for part in containers if LISTEN in names_of(part) for one in part.get("ports", ()))
-    return next((int(one["containerPort"]) for one in named if one.get("name") == PORT), None)
-
-
-def names_of(container: Json) -> set[str]:
-    """The names of a container's variables."""
-    return {str(one["name"]) for one in container.get("env", ())}
+    ports = (port for one in containers if LISTEN in one.variables for port in one.ports)
+    return next((number for number, name in ports if name == PORT), None)

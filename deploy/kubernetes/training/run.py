@@ -74,9 +74,9 @@ class PodRun(CommonRun[PodNotifier]):
                 member.uid, member.last = pod.uid, pod
             elif observed.state is not RunState.STARTING:
                 member.uid = "gone"
-        raw = self._tools.pods.reflector.objects.get(f"{self._tools.namespace}/{self.gang.members[0].name}")
-        if raw is not None:
-            self._token = token_in(raw) or self._token
+        first = self._tools.pods.get(self._tools.namespace, self.gang.members[0].name)
+        if first is not None:
+            self._token = token_in(first) or self._token
         notice = self.ear.story.notice
         if notice is not None and self.ear.story.watched:
             self._recorded = notice.id

@@ -11,13 +11,13 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from deploy.kubernetes import hami
-from deploy.kubernetes.resources import GROUP, VERSION, Json
+from deploy.kubernetes.resources import GROUP, VERSION
 from deploy.kubernetes.shaping import HOST, Manifest, Owner, PodOrder
 from deploy.kubernetes.shaping import manifest as replica_manifest
-from deploy.kubernetes.views import LABEL_MANAGED, MANAGED_BY
+from deploy.kubernetes.views import LABEL_MANAGED, MANAGED_BY, PodView
 from deploy.local.training.starting import LISTEN, TOKEN, Shape
 from deploy.spec.pod import PodSpec
 from events.types.grants import ReplicaGrant
@@ -165,7 +165,6 @@ def _board(order: MemberOrder) -> str:
     return f"{root.rstrip('/')}/.relume/{order.shape.policy.job}/{order.shape.uid}/{order.shape.run}"
 
 
-def token_in(pod: Json) -> str:
-    """The token that a pod of ours was started with; empty: none."""
-    environment: list[Any] = [one for part in pod["spec"]["containers"][:1] for one in part.get("env", ())]
-    return next((str(one.get("value", "")) for one in environment if one["name"] == TOKEN), "")
+def token_in(pod: PodView) -> str:
+    """The token that a pod was started with; empty: none."""
+    return next((one.variables.get(TOKEN, "") for one in pod.containers[:1]), "")

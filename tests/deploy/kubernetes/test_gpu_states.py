@@ -13,7 +13,7 @@ from deploy.kubernetes import gpu_states
 from deploy.kubernetes.agents import Agents
 from deploy.kubernetes.gpu_states import GpuStates
 from deploy.kubernetes.occupied import Left
-from deploy.kubernetes.views import PodView
+from deploy.kubernetes.views import ContainerView, PodView
 from events.adapters.memory import MemoryEventLog
 from events.clock import SystemClock
 from events.log import Query
@@ -92,7 +92,7 @@ async def stage() -> AsyncIterator[Stage]:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     pod = PodView(name="agent", namespace="models", uid="1", node="n1", ip="127.0.0.1", running=True, labels=LABELS,
-                  ports=(runner.addresses[0][1],))  # fmt: skip
+                  containers=(ContainerView("agent", ((runner.addresses[0][1], ""),)),))  # fmt: skip
     made = Stage(agent, [pod])
     running = asyncio.create_task(made.states.run())
     try:

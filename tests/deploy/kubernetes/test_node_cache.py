@@ -16,7 +16,7 @@ from deploy.kubernetes import node_cache
 from deploy.kubernetes.agents import Agents
 from deploy.kubernetes.node_cache import Bringing, NodeCache, NotBrought
 from deploy.kubernetes.pods import PodStore
-from deploy.kubernetes.views import PodView
+from deploy.kubernetes.views import ContainerView, PodView
 from deploy.local.declared import Reason
 from events.clock import SystemClock
 from events.units import Seconds
@@ -55,7 +55,7 @@ async def running(agent: Agent, **changes: Any) -> AsyncIterator[NodeCache]:
     agent.port = runner.addresses[0][1]
     view: dict[str, Any] = {
         "name": "agent", "namespace": "models", "uid": "1", "node": "n1", "ip": "127.0.0.1", "running": True,
-        "labels": LABELS, "ports": (agent.port,),
+        "labels": LABELS, "containers": (ContainerView("agent", ((agent.port, ""),)),),
     } | changes  # fmt: skip
     agents = Agents(cast("PodStore", [PodView(**view)]), "models", "secret")
     try:
@@ -98,8 +98,8 @@ async def test_a_refusal_is_a_start_that_failed(name: str, reason: Reason) -> No
 
 
 @pytest.mark.parametrize("changes", [
-    {"node": "n2"}, {"namespace": "others"}, {"labels": {}}, {"running": False}, {"deleting": True}, {"ports": ()},
-    {"ip": "127.0.0.9", "ports": (1,)},
+    {"node": "n2"}, {"namespace": "others"}, {"labels": {}}, {"running": False}, {"deleting": True}, {"containers": ()},
+    {"ip": "127.0.0.9", "containers": (ContainerView("agent", ((1, ""),)),)},
 ])  # fmt: skip
 async def test_a_missing_agent_is_waited_for_and_then_told(
     changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch

@@ -83,7 +83,7 @@ async def test_a_past_that_is_forgotten_is_listed_again() -> None:
         listed(5, item("a", 1), item("b", 2), item("c", 3)), [VersionGone("too old")],
         listed(90, item("a", 1), item("b", 80), item("d", 81)), [event("ADDED", "e", 91)],
     )  # fmt: skip
-    assert told[3:] == [("n/c", "gone"), ("n/b", "80"), ("n/d", "81"), ("n/e", "91")]
+    assert told[3:] == [("n/b", "80"), ("n/d", "81"), ("n/c", "gone"), ("n/e", "91")]
     assert reflector.stats.gone == 1
 
 
@@ -112,3 +112,16 @@ async def test_what_is_made_while_it_lists_is_not_gone() -> None:
     running.cancel()
     assert told == []
     assert "n/mine" in reflector.objects
+
+
+async def test_a_list_of_several_pages_is_taken_page_by_page() -> None:
+    """Never are all objects held whole at once; what is gone is told when the last page has been read, not before."""
+    first, last = listed(90, item("a", 80)), listed(90, item("d", 81))
+    first["metadata"]["continue"] = "more"
+    reflector, server, told = await follow(
+        listed(5, item("a", 1), item("c", 3)), [VersionGone("too old")],
+        first, ApiUnavailable("500", Seconds(0.0)), first, last, [],
+    )  # fmt: skip
+    assert told[2:] == [("n/a", "80"), ("n/d", "81"), ("n/c", "gone")]
+    assert set(reflector.objects) == {"n/a", "n/d"}
+    assert [query.get("continue") for query in server.asked if "limit" in query] == [None, None, "more", None, "more"]

@@ -19,7 +19,7 @@ from deploy.kubernetes.training.shaping import (
     run_of,
     token_in,
 )
-from deploy.kubernetes.views import LABEL_MODEL
+from deploy.kubernetes.views import LABEL_MODEL, PodView, pod_of
 from deploy.local.training.starting import Shape
 from deploy.spec.pod import MountSpec, PodSpec
 from events.types.grants import Placement
@@ -53,6 +53,12 @@ def made(rank: int = 0, of: Shape | None = None, pod: PodSpec = POD, owner: Owne
         namespace="models", shape=of or shape(), rank=rank, look=Look(pod, owner), epoch=7,
         master="10.0.0.9" if rank else "", token="secret",
     ))  # fmt: skip
+
+
+def read(pod: dict[str, Any]) -> PodView:
+    """As it is kept once the API server has it."""
+    born = {"uid": "u", "creationTimestamp": "2001-09-09T01:46:40Z"}
+    return pod_of(pod | {"metadata": pod["metadata"] | born})
 
 
 def environment(pod: dict[str, Any]) -> dict[str, str]:
@@ -103,8 +109,8 @@ def test_the_sdk_understands_its_environment() -> None:
     assert (first["MASTER_ADDR"], second["MASTER_ADDR"]) == ("10.0.0.1", "10.0.0.9")
     assert (second["RANK"], second["WORLD_SIZE"], second["LOCAL_RANK"]) == ("1", "2", "0")
     assert first["LR"] == "3e-4"
-    assert token_in(made(0)) == "secret"
-    assert token_in(made(1)) == ""
+    assert token_in(read(made(0))) == "secret"
+    assert token_in(read(made(1))) == ""
 
 
 def test_a_gang_meets_in_a_folder_of_its_own_run() -> None:
