@@ -31,7 +31,7 @@ from coldstart.core.cache.plan import Board, Cursors
 from coldstart.core.cache.policy import FetchPolicy
 from coldstart.ports import Channel, Source
 from events.clock import Clock
-from events.units import Instant, format_duration
+from events.units import Instant, Seconds, format_duration
 
 _LOOK = 0.05
 """Seconds between looks for what nobody tells of: a late chunk, and the end of a pause that the source asked for."""
@@ -318,9 +318,10 @@ class Fetch:
             if id(turn.channel) not in self._reading:
                 return  # it was let go, which says nothing of the source
             wanted = error.retry_after if isinstance(error, Throttled) else None
+            wait: Seconds | None
             if self._connections.refused(self._clock.now(), turn.trial, wanted):
                 # No failure; those that stay do not wait for it, and one of them that was hit looks again soon.
-                wait, wanted = (0.0 if turn.trial > self._connections.allowed else _LOOK), None
+                wait, wanted = Seconds(0.0 if turn.trial > self._connections.allowed else _LOOK), None
             else:
                 wait = self._patience.failed(wanted, random.random())  # noqa: S311 - jitter, no secret
             if wait is None:
