@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,6 +20,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, KafkaTimeoutError
 
 from events.adapters.kafka.client import FIRST_WAIT, LONGEST_WAIT, Admin, make_consumer, told
+from events.adapters.kafka.joining import if_still_ours
 from events.adapters.kafka.opening import Guarded, Opener
 from events.adapters.kafka.past import PAST, Opened
 from events.adapters.kafka.places import begin_group, spans, starts, topic_places
@@ -339,10 +341,10 @@ class Follower(abc.ABC):
         end = self._ends.get(place, 0)
         if self._positions.get(place, -1) >= end:
             return True
-        try:  # what was compacted away at the end, and markers of transactions, are no records
+        position = None
+        with suppress(KafkaTimeoutError), if_still_ours():
+            # What was compacted away at the end, and markers of transactions, are no records.
             position = consumer.position(TopicPartition(*place), timeout_ms=POSITION)
-        except KafkaTimeoutError:
-            return False
         if position is not None:
             self._positions[place] = position
         return position is not None and bool(position >= end)
@@ -352,7 +354,8 @@ class Follower(abc.ABC):
         if newest is None:
             self._scans[place] = Scan(careful=True)
             self._positions[place] = self._begins[place]
-            consumer.seek(TopicPartition(*place), self._begins[place])
+            with if_still_ours():
+                consumer.seek(TopicPartition(*place), self._begins[place])
             return False
         del self._scans[place]
         self._hand_over(newest)

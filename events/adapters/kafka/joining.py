@@ -24,6 +24,7 @@ from typing import Final
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer
 from kafka.errors import (
+    IllegalStateError,
     InvalidSessionTimeoutError,
     KafkaTimeoutError,
     LeaderNotAvailableError,
@@ -69,6 +70,14 @@ class Session:
                 "the brokers refuse a session of %g s in group %s (group.min.session.timeout.ms); %g s are asked for",
                 refused, group, self.seconds,
             )  # fmt: skip
+
+
+@contextmanager
+def if_still_ours() -> Iterator[None]:
+    """Around what asks or tells a member's client of its partitions: its IO thread takes them away as soon as a
+    rebalance ends, also between our look at them and this. That is no trouble of the log; the next turn looks anew."""
+    with suppress(IllegalStateError, KeyError):  # it checks, and then looks
+        yield
 
 
 def subscribe(

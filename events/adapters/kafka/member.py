@@ -22,7 +22,7 @@ from kafka.structs import MemberState
 
 from events.adapters.kafka.client import Admin, Membership, make_member, told
 from events.adapters.kafka.follower import BATCH, CLOSING, Delivery, Follower, Plan, Polled
-from events.adapters.kafka.joining import PATIENCE, Session, joining, subscribe
+from events.adapters.kafka.joining import PATIENCE, Session, if_still_ours, joining, subscribe
 from events.adapters.kafka.opening import Opener
 from events.adapters.kafka.predecessors import dismiss
 from events.adapters.kafka.scan import Scan
@@ -185,10 +185,11 @@ class Member(Follower):
 
     def _hold_back(self, consumer: KafkaConsumer) -> None:
         """Pause while the loop is behind; polls go on, or the group would think that this member is stuck."""
-        if self._room(0):
-            consumer.resume(*consumer.paused())
-        else:
-            consumer.pause(*consumer.assignment())
+        with if_still_ours():
+            if self._room(0):
+                consumer.resume(*consumer.paused())
+            else:
+                consumer.pause(*consumer.assignment())
 
     def _rebalance(self, consumer: KafkaConsumer, listener: _Listener) -> None:
         while listener.changes:

@@ -20,7 +20,7 @@ from kafka.errors import KafkaError, KafkaTimeoutError
 from kafka.structs import ConsumerGroupMetadata, MemberState
 
 from events.adapters.kafka.client import Membership, make_worker, passes, told
-from events.adapters.kafka.joining import PATIENCE, Session, joining, subscribe
+from events.adapters.kafka.joining import PATIENCE, Session, if_still_ours, joining, subscribe
 from events.adapters.kafka.settings import KafkaSettings
 from events.adapters.kafka.wire import RawRecord
 from events.adapters.kafka.work_reading import from_text, read_work
@@ -203,10 +203,11 @@ class WorkMember:
             self._waiting -= 1
         wanted = {one for one in consumer.assignment() if self._holds_back((one.topic, one.partition))}
         paused = set(consumer.paused())
-        if wanted - paused:
-            consumer.pause(*(wanted - paused))
-        if paused - wanted:
-            consumer.resume(*(paused - wanted))
+        with if_still_ours():
+            if wanted - paused:
+                consumer.pause(*(wanted - paused))
+            if paused - wanted:
+                consumer.resume(*(paused - wanted))
 
     def _ready(self) -> list[Place]:
         """Places whose records can be handed over now."""
@@ -287,6 +288,8 @@ class WorkMember:
 
     def _behind(self, consumer: KafkaConsumer, place: Place) -> int:
         partition = TopicPartition(*place)
-        end = consumer.highwater(partition)
-        position = consumer.position(partition, timeout_ms=0) if end is not None else None
+        end = position = None
+        with if_still_ours():
+            end = consumer.highwater(partition)
+            position = consumer.position(partition, timeout_ms=0) if end is not None else None
         return 0 if end is None or position is None else max(0, end - position)
