@@ -134,8 +134,8 @@ async def test_killed_in_the_middle_it_goes_on(tmp_path: Path) -> None:
 
 async def test_who_cannot_make_it_is_told_at_once(tmp_path: Path) -> None:
     """While weights come, a request that may not wait until then gets 503 at once, and when to come back."""
-    with served(weights(96 * MIB)) as origin:
-        origin.rate = 4.0 * MIB
+    with served(weights(240 * MIB)) as origin:
+        origin.rate = 3.0 * MIB  # a connection: sixteen of them still need several seconds
         brief = "  coldStart: {hold: {maxWait: 2s}}"
         async with running(tmp_path, model(origin, extra=brief)) as relume:
             first = asyncio.create_task(relume.chat())
