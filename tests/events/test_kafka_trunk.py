@@ -303,9 +303,8 @@ def test_the_past_is_bounded_in_bytes() -> None:
     assert len((past.since({place: 6}) or {})[place]) == 1, "what is forgotten counts no longer"
 
 
-def test_whatever_ends_the_thread_puts_all_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else who rides would wait for ever, and see nothing."""
-    place = (TOPIC, 0)
+def one_aboard(place: Place) -> tuple[Trunk, FakeConsumer, FakeRider]:
+    """Somebody who is carried, on an empty place."""
     log: dict[Place, list[RawRecord]] = {TopicPartition(*place): []}
     trunk, consumer = a_trunk(), FakeConsumer(log)
     rider = FakeRider(trunk, log, {place: 0})
@@ -314,6 +313,12 @@ def test_whatever_ends_the_thread_puts_all_down(monkeypatch: pytest.MonkeyPatch)
         trunk.turn(consumer, 5)
     rider.board()
     assert rider.aboard
+    return trunk, consumer, rider
+
+
+def test_whatever_ends_the_thread_puts_all_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else who rides would wait for ever, and see nothing."""
+    trunk, _, rider = one_aboard((TOPIC, 0))
 
     def end() -> None:
         raise SystemExit
@@ -327,14 +332,8 @@ def test_whatever_ends_the_thread_puts_all_down(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_place_that_nobody_wants_is_read_no_longer() -> None:
     """After `KEPT` seconds without a rider; until then who comes back finds it."""
-    place, trunk = (TOPIC, 0), a_trunk()
-    log: dict[Place, list[RawRecord]] = {TopicPartition(*place): []}
-    rider, consumer = FakeRider(trunk, log, {place: 0}), FakeConsumer(log)
-    rider.board()
-    for _ in range(3):
-        trunk.turn(consumer, 5)
-    rider.board()
-    assert rider.aboard
+    place = (TOPIC, 0)
+    trunk, consumer, rider = one_aboard(place)
     for _ in range(20):
         trunk.turn(consumer, 5)
     assert place in trunk._positions
@@ -362,15 +361,7 @@ def test_who_is_put_down_while_boarding_knows_it() -> None:
 
 def test_a_closed_trunk_carries_nobody() -> None:
     """Who rides is put down, and who asks is told no."""
-    place = (TOPIC, 0)
-    log: dict[Place, list[RawRecord]] = {TopicPartition(*place): []}
-    trunk, consumer = a_trunk(), FakeConsumer(log)
-    rider = FakeRider(trunk, log, {place: 0})
-    rider.board()
-    for _ in range(3):
-        trunk.turn(consumer, 5)
-    rider.board()
-    assert rider.aboard
+    trunk, _, rider = one_aboard((TOPIC, 0))
     trunk.close()
     assert not rider.aboard
     rider.board()
