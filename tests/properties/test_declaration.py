@@ -65,7 +65,8 @@ def test_the_full_document_says_everything() -> None:
     }
     kubernetes = {"ModelSpec.pod", "ModelSpec.scale_target_ref"}  # in no policy: deploy/kubernetes reads them
     assert left_out - kubernetes == {
-        "ResourcesSpec.gpu_fraction", "ResourcesSpec.mig_profile", "ScalingSpec.cold_start_cost",
+        "ResourcesSpec.gpu_fraction", "ResourcesSpec.gpu_memory", "ResourcesSpec.mig_profile",
+        "ScalingSpec.cold_start_cost",
         "ColdStartSpec.sleep",  # llama.cpp with a GPU cannot
     }  # fmt: skip
 
@@ -83,11 +84,11 @@ def test_no_knob_is_dead(path: str) -> None:
 
 @pytest.mark.parametrize(
     ("path", "value"),
-    [("spec.resources", {"gpuFraction": 0.5}), ("spec.resources", {"migProfile": "1g.10gb"}),
-     ("spec.engine", {"type": "simulated"})],
+    [("spec.resources", {"gpuFraction": 0.5}), ("spec.resources", {"gpuMemory": "20Gi"}),
+     ("spec.resources", {"migProfile": "1g.10gb"}), ("spec.engine", {"type": "simulated"})],
 )  # fmt: skip
 def test_what_excludes_other_fields_is_not_dead_either(path: str, value: object) -> None:
-    """A fraction, a MIG profile and another engine resolve to something else."""
+    """A part of a GPU, bytes of one, a MIG profile and another engine resolve to something else."""
     assert check_as(Model, put(full(), path, value)).resolve() != check_as(Model, full()).resolve()
 
 
