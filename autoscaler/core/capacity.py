@@ -3,8 +3,9 @@
 Every ten seconds the view tells what a replica carried and how late answers were (`Evidence`). It is sorted by
 concurrency into levels, a few an octave; each counts answers and late ones, and forgets. Where a level breaks an
 objective by more than chance, the level below it is the limit; after a while in which the limit was kept, the next one
-up is tried again. So an engine that becomes slower is noticed, and one that recovers too. The tokens a second that a
-replica made at the limit are remembered beside it.
+up is tried again. So an engine that becomes slower is noticed, and one that recovers too. A trial that fails costs many
+answers their promise, so after each one in a row the next waits twice as long; an engine that has become much faster is
+tried at once. The tokens a second that a replica made at the limit are remembered beside it.
 
 An engine that is slow by itself breaks its promise at every level. More replicas do not mend that: once fewer at a time
 were tried and took as long, nothing is limited (`in_vain`), until it is tried again.
@@ -47,6 +48,14 @@ CHANCE: Final = 2.0
 
 AGAIN: Final = 600.0
 """Seconds after which the next level up is tried again, and a limit that was in vain."""
+
+FAILED_MOST: Final = 3
+"""Failed trials in a row that count: each doubles the wait for the next, to eight times `AGAIN`. Chosen: what an engine
+that recovered by less than a half is kept from costs replicas, for eighty minutes at most."""
+
+FASTER: Final = 0.5
+"""An answer takes at most this part of what it took when the limit was met: the engine has recovered. Fewer at a time,
+down to where a limit is tried from (`FEWER` of `FEWER`), alone make it no faster where it slows down in proportion."""
 
 HELD_PART: Final = 0.25
 """Answers of a time in which requests waited longer for a slot than this part of the promise prove only that they were
@@ -100,7 +109,8 @@ class Level:
 class Capacity:
     """What was learned of one revision. `limit`: requests at a time that a replica bears (None: no limit was met),
     since `limited_at`; `tokens`: a second by a replica at the limit. `in_vain`: fewer at a time were tried and were as
-    late. `seen_at`: the last evidence."""
+    late. `seen_at`: the last evidence. `trying`: the limit was raised and has not been kept for long enough; `failed`:
+    trials in a row that ended in a lower limit; `pace`: the longest mean time of an answer near the limit, since."""
 
     revision: Count
     objectives: tuple[Objective, ...]
@@ -110,6 +120,9 @@ class Capacity:
     tokens: Amount | None = None
     in_vain: bool = False
     seen_at: At | None = None
+    trying: bool = False
+    failed: Count = 0
+    pace: Amount | None = None
 
 
 def latencies(policy: ScalingPolicy) -> tuple[Objective, ...]:
@@ -195,26 +208,69 @@ def _mixed(old: float | None, new: float | None) -> float | None:
 
 def _limited(known: Capacity, evidence: Evidence, policy: ScalingPolicy) -> Capacity:
     """The limit as the newest evidence has it."""
-    at, upto = evidence.ended_at, _step(evidence.concurrency)
-    rests = known.limited_at is None or at - known.limited_at >= AGAIN
+    upto = _step(evidence.concurrency)
     mine = next(one for one in known.levels if one.upto == upto)
     if _breaks(mine, known.objectives):
-        if known.in_vain:
-            return replace(known, in_vain=False, levels=(mine,), limited_at=at) if rests else known
-        if any(_as_slow(one, mine, known.objectives) for one in known.levels):
-            return replace(known, limit=None, tokens=None, in_vain=True, limited_at=at)
-        below = max((step for step in STEPS if step < upto), default=1)
-        limit = min(below, policy.slots if known.limit is None else known.limit)
-        limit = max(limit, ceil(LEAST_PART * policy.slots), 1)
-        return replace(known, limit=limit, limited_at=at, tokens=_tokens(known.levels, limit))
+        return _lowered(known, mine, policy)
     if known.limit is None:
         return replace(known, in_vain=False) if known.in_vain and _fine(mine, known.objectives) else known
-    if rests and _fine(mine, known.objectives) and upto >= FEWER * FEWER * known.limit:
-        higher = next((step for step in STEPS if step > known.limit), STEPS[-1])
-        kept = tuple(one for one in known.levels if one.upto < higher)
-        none = higher >= policy.slots
-        return replace(known, limit=None if none else higher, limited_at=at, levels=kept, tokens=_tokens(kept, higher))
+    if _fine(mine, known.objectives) and upto >= FEWER * FEWER * known.limit:
+        if _rests(known, mine):
+            return _raised(known, mine, policy)
+        pace = max((one for one in (known.pace, mine.seconds) if one is not None), default=None)
+        return replace(known, pace=pace, tokens=_tokens(known.levels, known.limit))
     return replace(known, tokens=_tokens(known.levels, known.limit))
+
+
+def _rests(known: Capacity, mine: Level) -> bool:
+    """Whether the limit has stood for as long as its failed trials demand, or the engine has become much faster."""
+    if known.limited_at is None:
+        return True
+    since, patience = mine.at - known.limited_at, 1 << known.failed
+    if known.pace is not None and mine.seconds is not None and mine.seconds <= FASTER * known.pace:
+        patience = 1
+    return since >= AGAIN * patience
+
+
+def _lowered(known: Capacity, mine: Level, policy: ScalingPolicy) -> Capacity:
+    """This level breaks an objective: the one below is the limit, unless it is not the number at a time."""
+    at = mine.at
+    if known.in_vain:
+        rests = known.limited_at is None or at - known.limited_at >= AGAIN
+        return replace(known, in_vain=False, levels=(mine,), limited_at=at) if rests else known
+    if any(_as_slow(one, mine, known.objectives) for one in known.levels):
+        return replace(known, limit=None, tokens=None, in_vain=True, limited_at=at, trying=False, failed=0, pace=None)
+    limit = min(_below(known, mine), policy.slots if known.limit is None else known.limit)
+    limit = max(limit, ceil(LEAST_PART * policy.slots), 1)
+    failed = known.failed + 1 if known.trying else known.failed
+    return replace(
+        known, limit=limit, limited_at=at, tokens=_tokens(known.levels, limit), trying=False,
+        failed=min(failed, FAILED_MOST),
+    )  # fmt: skip
+
+
+def _below(known: Capacity, mine: Level) -> int:
+    """Half way, in levels, from the highest that was lately fine up to this one, which is not: an engine whose answers
+    take longer the more it has to do passes from the one to the other in seconds. The next below where none is."""
+    below = [step for step in STEPS if step < mine.upto] or [1]
+    fresh = [one for one in known.levels if one.upto < mine.upto and one.at >= mine.at - AGAIN]
+    fine = [one.upto for one in fresh if _fine(one, known.objectives)]
+    between = [step for step in below if fine and step >= max(fine)]
+    return between[(len(between) - 1) // 2] if between else below[-1]
+
+
+def _raised(known: Capacity, mine: Level, policy: ScalingPolicy) -> Capacity:
+    """The limit was kept for long enough: the next level up is tried. One that is tried while the last was kept has
+    shown that one to be no failure."""
+    limit = known.limit or 1
+    higher = next((step for step in STEPS if step > limit), STEPS[-1])
+    kept = tuple(one for one in known.levels if one.upto < higher)
+    none = higher >= policy.slots
+    failed = 0 if known.trying else known.failed
+    return replace(
+        known, limit=None if none else higher, limited_at=mine.at, levels=kept, tokens=_tokens(kept, higher),
+        trying=True, failed=failed, pace=None,
+    )  # fmt: skip
 
 
 def _breaks(level: Level, objectives: tuple[Objective, ...]) -> bool:

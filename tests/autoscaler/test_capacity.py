@@ -78,6 +78,48 @@ def test_an_engine_that_recovers_is_tried_again() -> None:
     assert limit_of(known) is None
 
 
+def test_the_limit_is_half_way_to_what_was_fine() -> None:
+    """Six were fine lately and twelve are not: of 6, 7, 8 and 10 the lower middle. Long ago says nothing."""
+    assert limit_of(looks(None, 0, [6.0, 12.0], above(8))) == 7
+    assert limit_of(looks(None, 0, [10.0, 12.0], above(11))) == 10
+    long_ago = looks(None, 0, [6.0], above(8))
+    assert limit_of(looks(long_ago, AGAIN + 20, [12.0], above(8))) == 10
+
+
+def _failing(known: Capacity | None, trials: int) -> list[float]:
+    """When each trial begins, in seconds since the limit was met; each fails at once."""
+    begun: list[float] = []
+    at, limit = 10.0, limit_of(known)
+    while len(begun) < trials:
+        known = looks(known, at, [limit or 1.0], above(8), lambda _: 1.0)
+        raised = limit_of(known) != limit
+        if raised:
+            begun.append(at)
+            known = looks(known, at + 10, [12.0], above(8), lambda _: 1.5)
+            at += 10
+        limit, at = limit_of(known), at + 10
+    return begun
+
+
+def test_each_trial_that_fails_makes_the_next_wait_twice_as_long() -> None:
+    """10, 20, 40, 80 minutes, and no longer. A trial costs many answers their promise."""
+    begun = _failing(looks(None, 0, [8.0, 12.0], above(8), lambda _: 1.0), 6)
+    waits = [later - earlier for earlier, later in zip([0.0, *begun], begun, strict=False)]
+    assert [round(wait / AGAIN) for wait in waits] == [1, 2, 4, 8, 8, 8]
+
+
+def test_an_engine_that_became_much_faster_is_tried_without_the_wait() -> None:
+    """After three failed trials the next is eighty minutes away; at a quarter of the time of an answer it is due."""
+    known = looks(None, 0, [8.0, 12.0], above(8), lambda _: 1.0)
+    assert known is not None
+    known = replace(known, failed=3, pace=1.0)
+    slow = looks(known, AGAIN + 20, [8.0], above(99), lambda _: 0.9)
+    assert limit_of(slow) == limit_of(known)
+    fast = looks(known, AGAIN + 20, [8.0] * 6, above(99), lambda _: 0.25)
+    assert limit_of(fast) is not None
+    assert limit_of(fast) != limit_of(known)
+
+
 def test_slow_by_itself_is_in_vain() -> None:
     """Late at twelve, and as late and as slow at six: it is not the number at a time, and nothing is limited."""
     known = looks(None, 0, [12.0, 12.0, 6.0], lambda _: 1.0, lambda _: 5.0)

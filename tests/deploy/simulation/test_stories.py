@@ -219,8 +219,7 @@ def test_the_figures_are_those_of_one_run() -> None:
 def test_an_engine_that_slows_down_under_load_is_given_less_of_it() -> None:
     """Six requests a second to an engine whose first token takes longer the more run beside it. For half an hour it is
     twice as slow: at twelve at a time four of ten answers are then late. Without a target what a replica bears is
-    learned: within two minutes 89 % are in time again, for a tenth more; once it is fast, the fewer are back. (0.896;
-    0.938 without the turnover's word on how long requests take, for as much.)"""
+    learned: within two minutes 97 % are in time again, for a tenth more; once it is fast, the fewer are back."""
     trace = steady(Steady(6.0, 0.0, 4500.0, 1.0)).trace()
     setting = Setting(
         service=Service(base=0.5, crowding=0.2), slo=2.0, starting=Starting(seconds=20.0), settles=0.0,
@@ -233,6 +232,6 @@ def test_an_engine_that_slows_down_under_load_is_given_less_of_it() -> None:
         kept[policy] = float((np.array(run.first)[slow] <= 2.0).mean())
         cost[policy] = run.cost.gpu_seconds
         assert run.wishes[-1].replicas == 2
-    assert kept["relume"] >= 0.89
+    assert kept["relume"] >= 0.95
     assert kept["relume:target=12"] <= 0.6
     assert cost["relume"] <= 1.1 * cost["relume:target=12"]
