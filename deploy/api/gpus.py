@@ -30,6 +30,7 @@ from deploy.spec.mig import reported_profiles
 from events.clock import Clock
 from events.types.gpus import GpusObserved
 from events.types.replicas import Card, CardsObserved
+from preemption.core.gpus.mig_names import compute_part
 from preemption.core.gpus.parts import kind_of, usable_bytes
 from preemption.core.inventory import need_of
 
@@ -106,18 +107,23 @@ def _inventory(facts: Facts) -> GpuInventory:
     pool = facts.pool()
     nodes = [_node(pool, node, facts) for node in facts.nodes]
     return GpuInventory(
-        total=round(sum(1 / max(1, card.turns) for node in nodes for card in node.cards), 2),
+        total=round(sum(_part(card) for node in facts.nodes for card in node.cards), 2),
         free=round(sum(card.free for node in nodes for card in node.cards), 2),
         fragmentation=round(pool.fragmentation, 4), nodes=nodes,
     )  # fmt: skip
 
 
+def _part(card: Card) -> float:
+    """The part of a GPU that an entry of the inventory is: a turn, a MIG instance by its compute, or all of it."""
+    return compute_part(card.product, card.profile) / max(1, card.turns)
+
+
 def _share(card: Card, holder: Holder) -> float:
     """The part of its card that it has."""
-    if card.turns:
-        return round(1 / card.turns, 3)
+    if card.turns or card.profile:
+        return round(_part(card), 3)
     need, kind = need_of(holder.resources), kind_of(card)
-    return 1.0 if card.profile or not need.shares else min(need.part(kind), kind.size) / MILLI
+    return min(need.part(kind), kind.size) / MILLI if need.shares else 1.0
 
 
 def _node(pool: Pool, node: CardsObserved, facts: Facts) -> GpuNode:
@@ -148,14 +154,13 @@ def _devices(told: GpusObserved | None) -> list[DeviceSeen] | None:
 
 def _card(pool: Pool, which: tuple[str, Card], here: Sequence[Holder], facts: Facts) -> GpuCard:
     node, card = which
-    parts = max(1, card.turns)
     mark, row = facts.cordoned.get((node, card.id)), pool.space.index[node]
     spec = next(one for one in pool.space.nodes[row].cards if one.id == card.id)
     return GpuCard(
         id=card.id, product=card.product, profile=card.profile, virtual=card.virtual,
-        memory_bytes=card.memory_bytes or None, usable_bytes=usable_bytes(card) // parts or None,
-        link=spec.link, numa=spec.numa, turns=card.turns, units=round(facts.policy.worth(card.product) / parts, 3),
-        free=round(pool.free_milli(node, card.id) / kind_of(card).size / parts, 3),
+        memory_bytes=card.memory_bytes or None, usable_bytes=usable_bytes(card) // max(1, card.turns) or None,
+        link=spec.link, numa=spec.numa, turns=card.turns, units=round(facts.policy.worth(card) / max(1, card.turns), 3),
+        free=round(pool.free_milli(node, card.id) / kind_of(card).size * _part(card), 3),
         cordoned=None if mark is None else mark.reason or "by hand",
         holders=[
             GpuHolder(replica=one.replica, model=one.model, share=_share(card, one))

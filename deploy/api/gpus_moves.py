@@ -67,7 +67,7 @@ def _jobs(facts: Facts, pool: Pool) -> Iterator[Movable]:
 def _worth(facts: Facts, pool: Pool, task: Task, spot: Spot) -> float:
     cards = pool.nodes[spot.node].cards
     part = (MILLI if task.profile else spot.milli) / MILLI
-    return sum(facts.policy.worth(cards[column].product) * part for column in spot.cards)
+    return sum(facts.policy.worth(cards[column]) * part for column in spot.cards)
 
 
 def _move(pool: Pool, held: dict[str, Held], move: Move) -> GpuMove:

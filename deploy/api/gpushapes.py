@@ -34,9 +34,9 @@ class GpuCard(Shape):
     turns: int
     """It is one of so many turns of a time-sliced card, the one before ``::`` in its id; 0: it is a card."""
     units: float
-    """What it is worth in A100s; of a turn its part of the card."""
+    """What it is worth in A100s; of a turn, or a MIG instance, its part of the card."""
     free: float
-    """Part of the card that nobody holds."""
+    """Part of the card that nobody holds: of a free turn, or MIG instance, what that is of its card."""
     cordoned: str | None
     """Why nothing new is placed on it, in a person's words; null: it may be used."""
     holders: list[GpuHolder]
@@ -107,7 +107,7 @@ class GpuInventory(Shape):
     """All cards of the pool."""
 
     total: float
-    """GPUs, the turns of a time-sliced one added up."""
+    """GPUs, turns and MIG instances of one added up, these by their compute slices."""
     free: float
     """GPUs that nobody holds, parts added up."""
     fragmentation: float

@@ -93,12 +93,12 @@ def _held(pool: Pool, members: Sequence[MemberGrant]) -> tuple[Held, ...]:
 def _worth(how: tuple[Pool, PoolPolicy], members: Sequence[MemberGrant]) -> float:
     """What the cards are worth together, in A100s."""
     pool, settings = how
-    products = {(node.node, card.id): card.product for node in pool.nodes for card in node.cards}
+    cards = {(node.node, card.id): card for node in pool.nodes for card in node.cards}
     total = 0.0
     for member in members:
         task = task_of(member.resources)
         spot = pool.spot(member.placement, task)
         share = 1.0 if spot is None or task.profile else spot.milli / MILLI
         places = ((member.placement.node, card) for card in member.placement.gpus)
-        total += sum(settings.worth(products.get(place, "")) * share for place in places)
+        total += sum((settings.worth(cards[place]) if place in cards else 1.0) * share for place in places)
     return total

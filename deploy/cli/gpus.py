@@ -177,7 +177,7 @@ def _cards(inventory: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def _block(card: Mapping[str, Any], marks: Mapping[str, str]) -> str:
-    """A card's eighths; whoever holds any of it has one at least, and so has a turn."""
+    """A card's eighths; whoever holds any of it has one at least, and so has a turn, or a MIG instance."""
     held = "".join(marks[one["model"]] * max(1, round(one["share"] * PARTS)) for one in card["holders"])
-    width = max(1, PARTS // card["turns"]) if card["turns"] else PARTS
+    width = max(1, round(PARTS * (card["free"] + sum(one["share"] for one in card["holders"]))))
     return f"{held[:width]:{_FREE}<{width}}"

@@ -83,8 +83,27 @@ def test_the_reserve_is_kept_from_training() -> None:
 )
 def test_what_a_card_is_worth_is_its_owners_to_say(product: str, own: dict[str, float], worth: float) -> None:
     """The longest name that its words contain counts, before the data sheets."""
-    assert PoolPolicy(units=own).worth(product) == pytest.approx(worth)
+    assert PoolPolicy(units=own).worth(Card(id="g", product=product)) == pytest.approx(worth)
     assert units(product, {}) == units(product)
+
+
+@pytest.mark.parametrize(
+    ("product", "profile", "part"),
+    [
+        ("NVIDIA A100-SXM4-40GB", "", 1.0), ("NVIDIA A100-SXM4-40GB", "1g.5gb", 1 / 7),
+        ("NVIDIA A100-SXM4-40GB", "1c.3g.20gb", 3 / 7), ("NVIDIA H100 80GB HBM3", "7g.80gb", 1.0),
+        ("NVIDIA A30", "2g.12gb", 0.5), ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "4g.96gb", 1.0),
+        ("", "1g.10gb", 1 / 7), ("NVIDIA A30", "7g.80gb", 1.0),
+    ],
+)  # fmt: skip
+def test_an_instance_is_worth_its_part_of_the_card(product: str, profile: str, part: float) -> None:
+    """By compute slices; the same for victims, for moves, and in what `relume gpus` shows."""
+    whole, one = Card(id="g", product=product), Card(id="g", product=product, profile=profile)
+    assert PoolPolicy().worth(one) == pytest.approx(part * PoolPolicy().worth(whole))
+    best = PoolPolicy().best([whole, one], profile)
+    assert best == PoolPolicy().worth(one if profile else whole)
+    assert PoolPolicy().best([whole], "3g.20gb") == PoolPolicy().worth(whole), "where none is one: the best of all"
+    assert PoolPolicy().best([], profile) == 1.0
 
 
 def test_who_yields_depends_on_what_cards_are_worth() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from events.types.replicas import CLOSES, Card, CardsObserved
 from preemption.core.gpus.boards import domains_of, network_of
 from preemption.core.gpus.mig import INSTANCE
+from preemption.core.gpus.mig_names import compute_part
 from preemption.core.gpus.parts import usable_bytes
 from preemption.core.gpus.shapes import MILLI, CardSpec, Mode, NodeSpec
 from preemption.core.gpus.topology import Domain
@@ -34,6 +35,20 @@ def units(product: str, own: Mapping[str, float] | None = None) -> float:
         return own[max(said, key=len)]
     fits = [name for name in TERAFLOPS if _contains(words, name.split())]
     return TERAFLOPS[max(fits, key=len)] / A100_TERAFLOPS if fits else 1.0
+
+
+def card_units(card: Card, own: Mapping[str, float] | None = None) -> float:
+    """What an entry of the inventory is worth in A100s: a card, or a MIG instance its part of one. Of a turn, the whole
+    card: who has it holds thousandths of that."""
+    return units(card.product, own) * compute_part(card.product, card.profile)
+
+
+def best_units(cards: Iterable[Card], profile: str, own: Mapping[str, float] | None = None) -> float:
+    """What the best of these is worth to work that asks for such MIG instances (empty: for cards). Where none is such
+    an instance, the best of all; 1.0 where there is none."""
+    kinds = {(card.product, card.profile): card for card in cards}.values()
+    such = [card for card in kinds if profile and card.profile == profile]
+    return max((card_units(card, own) for card in such or kinds), default=1.0)
 
 
 def node_spec(seen: CardsObserved) -> NodeSpec:

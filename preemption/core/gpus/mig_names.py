@@ -74,6 +74,18 @@ def family_of(product: str, memory_bytes: int = 0) -> str | None:
                key=lambda name: _size_gap(name, memory_bytes), default=None)  # fmt: skip
 
 
+def compute_part(product: str, profile: str) -> float:
+    """Which part of its card's compute slices an instance of this profile has (``3g.20gb`` of an A100: 3/7; what the
+    profile leaves to one of several programs, ``1c.3g.20gb``, is still that). 1.0: no MIG instance."""
+    found = re.search(r"(\d+)g\.", profile)
+    if found is None:
+        return 1.0
+    words = product.replace("RTX PRO 6000", "RTX").split()
+    near = [name for name in PROFILES if name.partition("-")[0] in words]
+    compute, _ = SLICES.get(near[0] if near else "", (7, 8))
+    return min(1.0, int(found[1]) / compute)
+
+
 def named_bytes(family: str) -> int:
     """The memory of a card by its family's name."""
     return int(float(family.rsplit("-", 1)[1].removesuffix("GB")) * (1 << 30))

@@ -9,7 +9,7 @@ import numpy as np
 
 from events.types.grants import Placement
 from events.types.shared import Resources
-from preemption.core.gpus.cards import node_spec, units
+from preemption.core.gpus.cards import best_units, card_units, node_spec
 from preemption.core.gpus.mig import family
 from preemption.core.gpus.mix import Mix
 from preemption.core.gpus.shapes import MILLI, Spot, Task
@@ -103,20 +103,21 @@ class Mirror:
         part = 1.0 if held is None or held.task.profile else held.spot.milli / MILLI
         return part * sum(known.get(card, 1.0) for card in holding.placement.gpus)
 
-    @property
-    def best_worth(self) -> float:
-        """What the best card of the pool is worth in A100s; 1.0 where there is none."""
-        return max((best for known in self._worth.values() for best in known.values()), default=1.0)
+    def best_worth(self, profile: str) -> float:
+        """What the best card of the pool, or the best instance of this MIG profile, is worth in A100s."""
+        cards = (card for seen in self._ledger.seen.values() for card in seen.cards)
+        return best_units(cards, profile, self._units)
 
     def _rebuild(self) -> None:
         self._nodes = dict(self._ledger.seen)
         specs = [node_spec(seen) for _, seen in sorted(self._ledger.seen.items())]
         self.space = Space(specs)
         self.columns = [{card.id: column for column, card in enumerate(spec.cards)} for spec in specs]
-        products = {card.product for seen in self._ledger.seen.values() for card in seen.cards}
-        worth = {product: units(product, self._units) for product in products}
+        kinds = {(card.product, card.profile): card for seen in self._ledger.seen.values() for card in seen.cards}
+        worth = {kind: card_units(card, self._units) for kind, card in kinds.items()}
         self._worth = {
-            node: {card.id: worth[card.product] for card in seen.cards} for node, seen in self._ledger.seen.items()
+            node: {card.id: worth[card.product, card.profile] for card in seen.cards}
+            for node, seen in self._ledger.seen.items()
         }
         self._taken.clear()
 

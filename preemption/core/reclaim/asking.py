@@ -145,7 +145,7 @@ class Questions:
         """What would become of replicas of a model; they count as placed in what is asked after it."""
         mix = self._usually.with_model(asked.model, asked.resources)
         task, scene = task_of(asked.resources), replace(self._scene, mix=mix)
-        best = max((self._policy.worth(product) for product in self.pool.products), default=1.0)
+        best = self._policy.best(self.pool.cards, task.profile)
         shortage = Shortage(
             name=asked.model, task=task, count=asked.replicas, priority=asked.priority, since=self._now,
             worth=task.gpus * task.milli / MILLI * best,
@@ -296,7 +296,7 @@ class Questions:
         """What these cards are worth together, in A100s."""
         nodes = self.pool.nodes
         return sum(
-            self._policy.worth(nodes[spot.node].cards[column].product) * (spot.milli or MILLI) / MILLI
+            self._policy.worth(nodes[spot.node].cards[column]) * (spot.milli or MILLI) / MILLI
             for spot in spots
             for column in spot.cards
         )

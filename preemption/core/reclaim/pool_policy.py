@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from events.types.replicas import Card
 from events.units import Seconds
 from preemption.core.calling import CallPolicy
 from preemption.core.lending.policy import LendingPolicy
@@ -22,11 +23,17 @@ class PoolPolicy:
     calls: CallPolicy | None = None
     cold_start_cost: Seconds | None = None
 
-    def worth(self, product: str) -> float:
-        """What a card is worth in A100s."""
-        from preemption.core.gpus.cards import units  # noqa: PLC0415 - it brings numpy, which not everybody needs
+    def worth(self, card: Card) -> float:
+        """What a card, or a MIG instance, is worth in A100s."""
+        from preemption.core.gpus.cards import card_units  # noqa: PLC0415 - it brings numpy, which not everybody needs
 
-        return units(product, self.units)
+        return card_units(card, self.units)
+
+    def best(self, cards: Iterable[Card], profile: str) -> float:
+        """What the best of these is worth to work that asks for such MIG instances (empty: for cards)."""
+        from preemption.core.gpus.cards import best_units  # noqa: PLC0415 - see `worth`
+
+        return best_units(cards, profile, self.units)
 
 
 DEFAULT = PoolPolicy()

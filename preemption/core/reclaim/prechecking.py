@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from events.types.grants import Placement
-from events.types.replicas import CardsObserved
+from events.types.replicas import Card, CardsObserved
 from events.types.shared import Resources
 from preemption.core.gpus.cards import node_spec
 from preemption.core.gpus.mix import Fragmentation, Mix
@@ -63,9 +63,9 @@ class Pool:
         return Fragmentation(self.space, self.mix).ratio()
 
     @property
-    def products(self) -> list[str]:
-        """What the cards are."""
-        return [card.product for node in self.nodes for card in node.cards]
+    def cards(self) -> list[Card]:
+        """All of them, whoever holds them."""
+        return [card for node in self.nodes for card in node.cards]
 
     def free_milli(self, node: str, card: str) -> int:
         """Thousandths of a card that nobody holds."""

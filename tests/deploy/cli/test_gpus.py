@@ -73,11 +73,17 @@ def test_the_picture_has_a_block_a_card(relume: Relume, pool: LiveAdmin) -> None
     assert ran.out.splitlines() == ["n1  [BBBBBBBB] [AAAA····]", "n2  [········]", "", "A embed   B llama   · free"]
 
 
+def _card(name: str, *holders: dict[str, object], part: float = 1.0, turns: int = 0) -> dict[str, object]:
+    """A card, or the part of one, as the admin port tells it."""
+    free = part - sum(float(str(one["share"])) for one in holders)
+    return {"id": name, "turns": turns, "holders": list(holders), "free": free, "link": None, "numa": None}
+
+
 def test_the_picture_of_many_models_stays_readable() -> None:
     """Beyond the letters all models share a mark; a node without cards says so."""
     holders = [{"replica": f"r{i}", "model": f"m{i:02}", "share": 0.01} for i in range(60)]
     nodes = [
-        {"node": "a", "cards": [{"id": str(at), "turns": 0, "holders": [holder]} for at, holder in enumerate(holders)]},
+        {"node": "a", "cards": [_card(str(at), holder) for at, holder in enumerate(holders)]},
         {"node": "b", "cards": []},
     ]
     lines = picture({"nodes": nodes})
@@ -90,8 +96,7 @@ def test_the_picture_of_many_models_stays_readable() -> None:
 def test_the_picture_shows_how_cards_reach_each_other() -> None:
     """Islands of NVLink hang together, NUMA nodes are apart; the legend says so where there are any."""
     domains = [(0, 0), (0, 0), (None, 0), (1, 1), (1, 1), (None, None)]
-    cards = [{"id": str(at), "turns": 0, "holders": [], "link": link, "numa": numa}
-             for at, (link, numa) in enumerate(domains)]  # fmt: skip
+    cards = [{**_card(str(at)), "link": link, "numa": numa} for at, (link, numa) in enumerate(domains)]
     lines = picture({"nodes": [{"node": "a", "cards": cards}]})
     card = "[········]"
     assert lines[0] == f"a  {card}={card} {card} | {card}={card} {card}"
@@ -101,8 +106,8 @@ def test_the_picture_shows_how_cards_reach_each_other() -> None:
 def test_the_picture_shows_the_turns_of_a_card_together() -> None:
     """A time-sliced card is a block as any other, and its turns stand beside each other."""
     held = {"g0::1": [{"replica": "a-r1-0", "model": "a", "share": 0.25}]}
-    cards = [{"id": f"g{card}::{turn}", "turns": 4, "holders": held.get(f"g{card}::{turn}", []), "link": None,
-              "numa": None} for turn in range(4) for card in range(2)]  # fmt: skip
+    names = [f"g{card}::{turn}" for turn in range(4) for card in range(2)]
+    cards = [_card(name, *held.get(name, []), part=0.25, turns=4) for name in names]
     lines = picture({"nodes": [{"node": "a", "cards": cards}]})
     assert lines[0] == "a  [··:AA:··:··] [··:··:··:··]"
     assert lines[-1] == "A a   · free   : a turn of the same card"
@@ -301,8 +306,11 @@ def test_instances_are_cards_of_their_own(relume: Relume, live: LiveAdmin, model
         grant("small", Resources(mig_profile="1g.5gb", cpu=1, memory_bytes=GI), Placement(node="n", gpus=("MIG-0",))),
     ))  # fmt: skip
     lines = [line.split() for line in relume("gpus", live=live).out.splitlines()]
-    shown = [(line[1], line[4], line[-1]) for line in lines[1:]]
-    assert shown == [("MIG-0", "1g.5gb", "small-1-0"), ("MIG-1", "1g.5gb", "1")]
+    shown = [(line[1], line[4], *line[8:]) for line in lines[1:]]
+    assert shown == [("MIG-0", "1g.5gb", "0.143", "0", "small-1-0", "(0.143)"), ("MIG-1", "1g.5gb", "0.143", "0.143")]
+    told = json.loads(relume("gpus", "-o", "json", live=live).out)
+    assert (told["total"], told["free"]) == (0.29, 0.14), "sevenths of a card, not cards"
+    assert relume("gpus", "-o", "picture", live=live).out.splitlines()[0] == "n  [A] [·]"
     model.write_text(MODEL.replace("RESOURCES", "{migProfile: 1g.5gb, cpu: 1, memory: 1Gi}"))
     (item,) = json.loads(relume("plan", "-f", str(model), "-o", "json", live=live).out)["items"]
     assert (item["places"], item["room"]) == ([{"node": "n", "gpus": ["MIG-1"]}], 1)
