@@ -18,6 +18,7 @@ from ruamel.yaml import YAML
 
 from events.codec import Attributes, to_binary
 from events.examples import EXAMPLES, example_envelope
+from events.further import FURTHER
 from events.kinds import KINDS, Kind
 from events.names import TOPIC_KINDS, Topic, TopicKind
 from events.payload import adapter, encode_data
@@ -80,6 +81,7 @@ def schema(kind: Kind) -> Json:
     """The JSON Schema of the data of one event type: what a reader accepts."""
     made = adapter(kind.type).json_schema(by_alias=True, schema_generator=_Schemas, mode="validation")
     made.pop("title", None)
+    made["properties"].pop(FURTHER, None)  # it is never on the wire
     name = kind.full_name
     return {"$schema": DRAFT, "$id": f"{PAGES}/{name}.schema.json", "title": name, **made, "examples": [_example(kind)]}
 

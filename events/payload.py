@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
+from events.further import FURTHER, keeps, known_only, merged, unknown
 from events.kinds import KINDS, Kind
 from events.types.all import BY_NAME, NEWEST
 
@@ -79,12 +80,21 @@ def encode_data(data: object) -> bytes:
     """Canonical JSON of `data`, camelCase; Unencodable says what cannot be written."""
     kind = kind_of(data)
     try:
-        raw = adapter(kind.type).dump_json(data, by_alias=True, warnings="error")
+        raw = _dump(kind, data)
         if b"NaN" in raw or b"Infinity" in raw:
             orjson.loads(raw)  # refuses the numbers; lets strings that say so pass
     except SERIALIZERS_RAISE as error:
         raise refused(kind.full_name, error) from error
     return raw
+
+
+def _dump(kind: Kind, data: Any) -> bytes:
+    if not keeps(kind.type):
+        return adapter(kind.type).dump_json(data, by_alias=True, warnings="error")
+    raw = adapter(kind.type).dump_json(data, by_alias=True, warnings="error", exclude={FURTHER})
+    if not data.further:
+        return raw
+    return orjson.dumps(merged(orjson.loads(raw), data.further))
 
 
 SERIALIZERS_RAISE: Final = (ValueError, TypeError, AttributeError, OverflowError, OSError)
@@ -137,14 +147,18 @@ def decode_data(shape: Shape, data: object) -> object | Rejected:
 def _validate(kind: Kind, data: object) -> object | Rejected:
     if not isinstance(data, dict):
         return Rejected(f"data: must be an object, got {shown(data)}")
+    kept = keeps(kind.type)
     try:
         # In strict mode only JSON input may give tuples and enums, so the data goes through JSON once more.
-        found: object = adapter(kind.type).validate_json(orjson.dumps(data), strict=True)
+        raw = orjson.dumps(known_only(data) if kept else data)
+        found: Any = adapter(kind.type).validate_json(raw, strict=True)
     except ValidationError as error:
         return Rejected(why(error, "data"))
     except TypeError as error:  # nested deeper than orjson writes
         return Rejected(f"data: {error}")
-    return found
+    more = unknown(kind.type, data) if kept else {}
+    event: object = replace(found, further=more) if more else found
+    return event
 
 
 def why(error: ValidationError, *prefix: str) -> str:

@@ -17,7 +17,7 @@ from deploy.spec.check import check_as
 from deploy.spec.document import API_VERSION
 from deploy.spec.kinds import Document
 from deploy.spec.model import Model
-from deploy.spec.problem import SpecProblem
+from deploy.spec.problem import SpecProblem, SpecRefused
 from events.types.models import ModelDeclared, Override
 
 REVISED_BY: Final = ("engine", "weights", "resources", "slots", "pod", "scaleTargetRef")
@@ -38,12 +38,23 @@ def declare(previous: ModelDeclared | None, document: Document | Mapping[str, ob
         )  # fmt: skip
     if previous.model != metadata.name:
         raise ValueError(f"{metadata.name} cannot follow {previous.model}; give the newest declaration of this name")
-    revised = any(previous.spec.get(part) != spec.get(part) for part in REVISED_BY)
     declared = replace(
         previous, spec=spec, labels=dict(metadata.labels), annotations=dict(metadata.annotations),
-        revision=previous.revision + revised,
+        revision=previous.revision + _revises(previous, spec),
     )  # fmt: skip
     return previous if declared == previous else replace(declared, generation=previous.generation + 1)
+
+
+def _revises(previous: ModelDeclared, spec: Mapping[str, JsonValue]) -> bool:
+    """Whether a replica is made of something else now. What an earlier release wrote lacks the fields that came since:
+    they have their defaults, and no replica is replaced for them."""
+    if all(previous.spec.get(part) == spec.get(part) for part in REVISED_BY):
+        return False
+    try:
+        before = written_spec(model_of(previous))
+    except SpecRefused:  # of a later release
+        before = previous.spec
+    return any(before.get(part) != spec.get(part) for part in REVISED_BY)
 
 
 def delete(previous: ModelDeclared) -> ModelDeclared:
@@ -59,7 +70,8 @@ def override(previous: ModelDeclared, wanted: Override | None) -> ModelDeclared:
         raise ValueError(f"model {previous.model} is deleted; apply it again before scaling it")
     if previous.override == wanted:
         return previous
-    return replace(previous, override=wanted, generation=previous.generation + 1)
+    further = {name: said for name, said in previous.further.items() if name != "override"}  # that was of the old one
+    return replace(previous, override=wanted, further=further, generation=previous.generation + 1)
 
 
 def alias_problems(model: Model, others: Iterable[ModelDeclared]) -> list[SpecProblem]:

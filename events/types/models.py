@@ -40,3 +40,5 @@ class ModelDeclared:
     annotations: dict[str, str] = field(default_factory=dict)
     override: Override | None = None
     deleted: bool = False
+    further: dict[str, JsonValue] = field(default_factory=dict)
+    """Not on the wire: fields of a later release, kept for whoever writes this again (`events.further`)."""

@@ -29,6 +29,8 @@ class PoolDeclared:
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
     deleted: bool = False
+    further: dict[str, JsonValue] = field(default_factory=dict)
+    """Not on the wire: fields of a later release, kept for whoever writes this again (`events.further`)."""
 
 
 @event("relume.card.marked", Topic.MODELS)

@@ -38,6 +38,8 @@ class TrainingDeclared:
     deleted: bool = False
     forgiven: Count = 0
     purge: bool = False
+    further: dict[str, JsonValue] = field(default_factory=dict)
+    """Not on the wire: fields of a later release, kept for whoever writes this again (`events.further`)."""
 
 
 class NoticeMode(StrEnum):

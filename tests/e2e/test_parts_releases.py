@@ -21,6 +21,7 @@ from tests.support.kafka_broker import Broker
 from tests.support.kafka_logs import LEAKS
 from tests.support.parts import PartProcess, Parts, parts_on
 from tests.support.parts_traffic import Traffic, pids, warm
+from tests.support.skew import LATER as LATER_FIELD
 from tests.support.skew import objects, with_later
 
 pytestmark = [pytest.mark.needs("kafka"), pytest.mark.slow, *LEAKS]
@@ -30,6 +31,7 @@ RESTATED: Final = {
     KINDS[kind].full_name: kind for kind in (ModelDeclared, WishDecided, GrantDecided, ReplicasObserved, CardsObserved)
 }
 """States that a part of the later release says again, as its own, once it has them: with further fields."""
+DECLARED: Final = KINDS[ModelDeclared].full_name
 LATER: Final = "relume.later.kept.v1"
 """A type of event that no release has."""
 
@@ -87,7 +89,8 @@ async def undisturbed(parts: Parts, gateway: PartProcess, before: set[int]) -> N
 async def test_what_a_later_release_wrote_stops_nobody(broker: Broker, tmp_path: Path) -> None:
     """It says each state anew, with more in it, and puts what is not known here on top of each, once while all parts
     run and once more; each part is killed and comes back to that: ready, with the same replica, no request of which is
-    lost; no dead letter tells of it; and the model still grows, and changes."""
+    lost; no dead letter tells of it; and the model still grows, and changes; scaled by this release, it keeps what the
+    later one said of it."""
     events = ("--events", f"kafka://{broker.address}", "--kafka-partitions", str(PARTITIONS))
     async with parts_on(tmp_path, events) as parts:
         gateway, autoscaler, cluster = (parts.part(role) for role in ("gateway", "autoscaler", "cluster"))
@@ -112,4 +115,9 @@ async def test_what_a_later_release_wrote_stops_nobody(broker: Broker, tmp_path:
         await parts.until(gateway, lambda status: status["readyReplicas"] == 2)
         await more.stop()
         assert more.failed == []
+        url = f"{gateway.endpoints['admin']}/v1alpha1/models/echo/scale"
+        async with parts.session.put(url, json={"replicas": 2, "for": "10m"}) as answer:
+            assert answer.status == 200
+        declared = [one["data"] for one in await parts.events(cluster, "relume.models") if one["type"] == DECLARED][-1]
+        assert (declared["override"]["replicas"], LATER_FIELD in declared) == (2, True)
         assert await parts.events(gateway, "relume.dead-letters") == []

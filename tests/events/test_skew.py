@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -10,15 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deploy.spec.declare import override
 from events.codec import Rejected, decode_structured, encode_structured
 from events.envelope import AnyEnvelope, Envelope
 from events.examples import EXAMPLES, example_envelope
+from events.further import FURTHER, keeps
 from events.kinds import KINDS
 from events.types.decisions import WishDecided
+from events.types.models import ModelDeclared, Override
+from events.types.pools import PoolDeclared
 from events.types.replicas import ReplicasObserved
-from events.types.training import TrainingObserved
+from events.types.training import TrainingDeclared, TrainingObserved
+from events.units import Instant
 from tests.properties.test_codec import of_type
-from tests.support.skew import FIRST, first_of, objects, optional, part, with_later, with_word, without, words
+from tests.support.skew import FIRST, LATER, first_of, objects, optional, part, with_later, with_word, without, words
 
 BY_KIND = {type(data): example_envelope(data) for data in EXAMPLES}
 KIND = pytest.mark.parametrize("kind", list(KINDS), ids=lambda kind: kind.__name__)
@@ -80,11 +86,40 @@ def test_what_an_earlier_release_did_not_say_has_its_default(kind: type[Any]) ->
 
 @KIND
 def test_what_a_later_release_says_more_is_passed_over(kind: type[Any]) -> None:
-    """Further fields in all objects, of whatever form: the same event."""
+    """Further fields in all objects, of whatever form: the same event. A declaration, which whoever changes it writes
+    again, keeps them, and says them again."""
     envelope = BY_KIND[kind]
     data = written(envelope)
     for more in (None, 7, "word", [{}], {"model": 3}):
-        assert read(envelope, with_later(data, objects(kind, data), more)) == envelope
+        later = with_later(data, objects(kind, data), more)
+        found = read(envelope, later)
+        assert written(found) == (later if keeps(kind) else data)
+        assert (replace(found, data=replace(found.data, further={})) if keeps(kind) else found) == envelope
+
+
+def test_declarations_keep_what_they_do_not_know() -> None:
+    """They are what is written again by others than who wrote it; every other type has one writer, of one release."""
+    assert {kind for kind in KINDS if keeps(kind)} == {ModelDeclared, TrainingDeclared, PoolDeclared}
+
+
+def test_a_field_that_is_ours_alone_is_one_more_on_the_wire() -> None:
+    """Whatever stands under its name is kept as what is not known, and is no rule of ours."""
+    envelope = BY_KIND[ModelDeclared]
+    data = {**written(envelope), FURTHER: 3}
+    found = read(envelope, data)
+    assert (found.data.further, written(found)) == ({FURTHER: 3}, data)
+
+
+def test_what_went_with_a_part_does_not_come_back() -> None:
+    """Fields of a later release in an override go with it, also when it is followed by another one; those of the
+    declaration stay."""
+    envelope = BY_KIND[ModelDeclared]
+    data = written(envelope)
+    assert data["override"] is not None
+    found = read(envelope, with_later(data, [(), ("override",)])).data
+    for wanted in (None, Override(replicas=9, until=Instant(5.0))):
+        again = written(example_envelope(override(found, wanted)))
+        assert (again[LATER], LATER in (again["override"] or {})) == (LATER, False)
 
 
 @KIND
@@ -99,7 +134,7 @@ def test_any_value_is_read_by_both_sides(kind: type[Any]) -> None:
         places = [place for place in optional(kind, data) if chance.random() < 0.5]
         other = without(data, places)
         made = with_later(other, [at for at in objects(kind, data) if part(other, at) is not None])
-        assert without(written(read(envelope, made)), places) == other
+        assert without(written(read(envelope, made)), places) == (made if keeps(kind) else other)
 
     check()
 

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -26,6 +27,7 @@ from events.names import Topic
 from events.types.models import ModelDeclared, Override
 from events.units import Instant
 from events.writer import EventWriter
+from tests.support.skew import LATER
 
 OVERRIDE = Override(replicas=3, until=Instant(4e9), by="test")
 
@@ -130,6 +132,25 @@ async def test_one_deletes_and_one_changes(seed: int) -> None:
         await asyncio.gather(one.declarations.delete("echo"), other.declarations.apply([model(slots=8)]))
         last = (await history(log))[-1]
         assert last.deleted or (last.uid != first.uid and last.spec["slots"] == 8), last
+
+
+@pytest.mark.parametrize("change", ["scale", "unscale", "delete"])
+async def test_what_a_later_release_said_is_kept(change: str) -> None:
+    """Its declaration has fields that are not known here, in the spec and beside it: whoever scales or deletes it from
+    here writes them again."""
+    async with two_ports(1) as (log, one, _):
+        await one.declarations.apply([model()])
+        (first,) = await history(log)
+        spec = {**first.spec, "resources": {LATER: 1}, LATER: {"a": 1}}
+        later = replace(first, spec=spec, override=OVERRIDE, generation=2, further={LATER: [1]})
+        await log.append([EventWriter("relume/admin/later", SystemClock()).envelope(later)])
+        await known(one, later)
+        if change == "delete":
+            await one.declarations.delete("echo")
+        else:
+            await one.declarations.scale("echo", None if change == "unscale" else replace(OVERRIDE, replicas=5))
+        last = (await history(log))[-1]
+        assert (last.spec, last.further, last.generation) == (spec, {LATER: [1]}, 3)
 
 
 async def test_one_alone_writes_once() -> None:

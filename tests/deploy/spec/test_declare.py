@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from deploy.spec.check import check_as
-from deploy.spec.declare import alias_problems, declare, delete, document_of, model_of, override
+from deploy.spec.declare import REVISED_BY, alias_problems, declare, delete, document_of, model_of, override
 from deploy.spec.model import Model
 from deploy.spec.problem import SpecRefused
 from events.types.models import ModelDeclared, Override
+from tests.support.skew import LATER, with_later, without
 from tests.support.specs import full, put, smallest
+
+
+def defaults(spec: Any, said: Any, at: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """The places in what replicas are made of that a document does not name."""
+    found = []
+    for name, one in spec.items():
+        if not at and name not in REVISED_BY:
+            continue
+        if name not in said:
+            found.append((*at, name))
+        if isinstance(one, dict):
+            found += defaults(one, said.get(name, {}), (*at, name))
+    return found
 
 
 def first(name: str = "echo") -> ModelDeclared:
@@ -58,6 +75,29 @@ def test_a_change_counts_the_generation_and_maybe_the_revision(path: str, value:
     """What replicas are made of counts the revision up; everything counts the generation up; the uid stays."""
     declared = declare(first(), put(smallest(), path, value), "uid-2")
     assert (declared.uid, declared.generation, declared.revision) == ("uid-1", 2, 2 if revised else 1)
+
+
+def test_fields_that_are_new_in_this_release_replace_no_replica() -> None:
+    """What an earlier release wrote lacks them. Declared again by the same document it has them, as their defaults, and
+    is the same revision; another value than the default is another one."""
+    document = put(put(smallest(), "spec.pod", {"image": "a"}), "spec.weights", {"uri": "/models/a"})
+    declared = declare(None, document, "uid-1")
+    missing = defaults(declared.spec, document["spec"])
+    assert {("slots",), ("resources", "gpus"), ("pod", "port")} <= set(missing)
+    for place in missing:
+        earlier = replace(declared, spec=without(declared.spec, [place]))
+        again = declare(earlier, document, "uid-2")
+        assert (again.spec, again.revision, again.generation) == (declared.spec, 1, 2), place
+    earlier = replace(declared, spec=without(declared.spec, [("slots",)]))
+    assert declare(earlier, put(document, "spec.slots", 5), "uid-2").revision == 2
+
+
+def test_what_a_later_release_declared_is_declared_anew() -> None:
+    """It is made of fields that are not known here, so its replicas are replaced; what stands beside it stays."""
+    declared = first()
+    later = replace(declared, spec=with_later(declared.spec, [("resources",)]), further={LATER: 1})
+    again = declare(later, smallest(), "uid-2")
+    assert (again.spec, again.revision, again.further) == (declared.spec, 2, {LATER: 1})
 
 
 def test_a_wrong_document_is_refused() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from deploy.spec.declare_training import (
@@ -15,6 +17,7 @@ from deploy.spec.declare_training import (
 from deploy.spec.problem import SpecRefused
 from events.types.training import TrainingDeclared
 from preemption.declared_training import read_training
+from tests.support.skew import LATER, with_later, without
 from tests.support.specs import full_training, put, smallest, smallest_training
 
 
@@ -61,6 +64,19 @@ def test_a_change_counts_the_generation_and_maybe_the_revision(path: str, value:
     """What processes are made of counts the revision up; everything counts the generation up; the uid stays."""
     declared = declare_training(first(), put(smallest_training(), path, value), "uid-2")
     assert (declared.uid, declared.generation, declared.revision) == ("uid-1", 2, 2 if revised else 1)
+
+
+def test_fields_that_are_new_in_this_release_are_no_other_job() -> None:
+    """What an earlier release wrote lacks them, which means their defaults: the next run has the same revision."""
+    declared = first()
+    for place in (("members",), ("resources", "gpus"), ("resources",)):
+        earlier = replace(declared, spec=without(declared.spec, [place]))
+        again = declare_training(earlier, smallest_training(), "uid-2")
+        assert (again.spec, again.revision, again.generation) == (declared.spec, 1, 2), place
+        assert declare_training(earlier, put(smallest_training(), "spec.members", 7), "uid-2").revision == 2
+    later = replace(declared, spec=with_later(declared.spec, [("resources",)]), further={LATER: 1})
+    assert declare_training(later, smallest_training(), "uid-2").revision == 2
+    assert pause(later, paused=True).further == {LATER: 1}
 
 
 def test_a_pause_outlives_changes_and_is_taken_back() -> None:
