@@ -31,7 +31,7 @@ from tests.support.kube_pods import Address, PodProcess, Told
 BEAT_EVERY: Final = 3.0
 """Seconds between heartbeats; the tests' controller manager takes 10 s of silence for a lost node."""
 COMPONENT: Final = "app.kubernetes.io/component"
-BEHIND_SERVICES: Final = ("gateway", "up")
+BEHIND_SERVICES: Final = ("gateway", "autoscaler", "cluster", "up")
 """Pods of these components are behind a Service, whose endpoints may not be loopback: they tell another address."""
 LEASE_SPACE: Final = "kube-node-lease"
 
@@ -55,7 +55,7 @@ class ProcessKubelet:
     def __init__(self, api: KubeApi, nodes: list[FakeNode], folder: Path) -> None:
         self._api = api
         self.nodes = {node.name: node for node in nodes}
-        self._folder = folder
+        self.folder = folder
         self._clock = SystemClock()
         self._pods: dict[str, PodProcess] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -203,7 +203,7 @@ class ProcessKubelet:
                 if "deletionTimestamp" in pod["metadata"]:
                     self._spawn(self._finish(pod))
                 return
-            known = self._pods[key] = PodProcess(pod, self._address(pod), self._folder, self._tell, self._mount)
+            known = self._pods[key] = PodProcess(pod, self._address(pod), self.folder, self._tell, self._mount)
             self._live(known.run())
         known.notes.refresh(pod)
         if "deletionTimestamp" in pod["metadata"]:

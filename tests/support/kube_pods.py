@@ -15,15 +15,18 @@ from typing import Any, Final
 
 import aiohttp
 
+from deploy.kubernetes.api import ApiUnavailable
 from deploy.kubernetes.resources import Json
 from deploy.kubernetes.times import time
 from events.clock import SystemClock
-from tests.support.kube_mounts import PodMounts
+from tests.support.kube_mounts import Missing, PodMounts
 from tests.support.kube_notes import PodNotes
 
 FIRST_BACKOFF: Final = 1.0
 """Seconds before a container is started again; a real kubelet's first is 10."""
 LONGEST_BACKOFF: Final = 20.0
+LOOKED_AGAIN: Final = 0.5
+"""Seconds until something that was missing is looked for again; a real kubelet takes up to two minutes."""
 ROOT: Final = str(Path(__file__).parents[2])
 """Where the sources are that "images" have."""
 ALL_ADDRESSES: Final = ("0.0.0.0", "::")
@@ -72,6 +75,8 @@ class PodProcess:
         self._clock = SystemClock()
         self._container: Json = pod["spec"]["containers"][0]
         self._process: asyncio.subprocess.Process | None = None
+        self._asked: asyncio.subprocess.Process | None = None
+        """Who had SIGTERM."""
         self._ending = asyncio.Event()
         self._finished = asyncio.Event()
         self._over = False
@@ -119,7 +124,8 @@ class PodProcess:
             waiting = {"reason": "ImagePullBackOff", "message": f"Back-off pulling image {self._container['image']}"}
             await self._say("Pending", {"waiting": waiting})
             return
-        self._mounts = await self._mount(self.pod, self.notes.folder)
+        if not await self._is_given():
+            return
         backoff = FIRST_BACKOFF
         while not self._over:
             code = await self._run_once()
@@ -139,6 +145,23 @@ class PodProcess:
                 async with asyncio.timeout(backoff):
                     await self._ending.wait()
             backoff = min(backoff * 2, LONGEST_BACKOFF)
+
+    async def _is_given(self) -> bool:
+        """Whether it got its volumes and values, which it waits for as a kubelet does; not, when it shall end."""
+        told = ""
+        while not self._ending.is_set():
+            try:
+                self._mounts = await self._mount(self.pod, self.notes.folder)
+            except Missing as missing:
+                if str(missing) != told:
+                    told = str(missing)
+                    await self._say("Pending", {"waiting": {"reason": missing.reason, "message": told}})
+            except ApiUnavailable:
+                pass  # the API server is away, as kubelets see it too
+            else:
+                return True
+            await asyncio.sleep(LOOKED_AGAIN)
+        return False
 
     def _is_over(self) -> bool:
         return self._over
@@ -198,7 +221,7 @@ class PodProcess:
 
     async def terminate(self, grace: float) -> None:
         """The hook's sleep, SIGTERM, after `grace` SIGKILL; returns when the process is gone. Once more with a shorter
-        grace: that one counts."""
+        grace: that one counts, and SIGTERM is not sent twice."""
         self._ending.set()
         process = self._process
         if process is None:
@@ -209,7 +232,9 @@ class PodProcess:
                 async with asyncio.timeout(min(hook, grace)):
                     await process.wait()
             grace = max(2.0, grace - hook)
-        self._signal(signal.SIGTERM)
+        if self._asked is not process:
+            self._asked = process
+            self._signal(signal.SIGTERM)
         try:
             async with asyncio.timeout(grace):
                 await process.wait()
@@ -236,7 +261,7 @@ class PodProcess:
 
     def _command(self) -> tuple[list[str], dict[str, str]]:
         """What a kubelet would run: references to variables filled in, and no environment but the pod's."""
-        values: dict[str, str] = {}
+        values = dict(self._mounts.values)
         for one in self._container.get("env", []):
             values[one["name"]] = _filled(one["value"], values) if "value" in one else self._field(one["valueFrom"])
         words = [*self._container.get("command", []), *self._container.get("args", [])]
