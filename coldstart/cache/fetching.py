@@ -39,6 +39,9 @@ _LOOK = 0.05
 _LONG = 1.0
 """Seconds that a reader waits for its turn before it looks by itself. It is told: this bounds what a mistake costs."""
 
+_HEARD = 0.2
+"""Seconds in which a fetch that brings nothing hears that it is to end."""
+
 _GRACE = 0.25
 """Seconds that a fetch waits for readers that it has broken off; they touch nothing of it any more."""
 
@@ -62,10 +65,12 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Who follows a fetch: `verified(bytes)` of each chunk; `whole(part, digest)` when a file's SHA-256 is known."""
+    """Who follows a fetch: `verified(bytes)` of each chunk; `whole(part, digest)` when a file's SHA-256 is known;
+    `check()` while nothing comes. What they raise ends the fetch."""
 
     verified: Callable[[int], None]
     whole: Callable[[Part, str], None]
+    check: Callable[[], None] = lambda: None
 
 
 class Fetch:
@@ -161,7 +166,8 @@ class Fetch:
         with self._changed:
             while (span := self._cursors.advance()) is None and not self._cursors.done and self._error is None:
                 self._hunger.began(self._clock.now())
-                self._changed.wait(min(1.0, self._policy.patience))
+                self._changed.wait(min(_HEARD, self._policy.patience))
+                self._told.check()
                 if self._clock.now() > self._until:
                     raise late(self._source, self._policy)
             self._hunger.ended(self._clock.now())
@@ -226,11 +232,16 @@ class Fetch:
         self._reading[id(channel)] = channel
         return channel
 
-    def _give_back(self, channel: Channel) -> None:
-        """Another may read over it."""
+    def _give_back(self, channel: Channel, *, failed: bool = False) -> None:
+        """Another may read over it. One that failed is not kept where there are others enough: those that are open may
+        be all that the source serves."""
         with self._changed:
             if self._reading.pop(id(channel), None) is not None:
-                self._idle.append(channel)
+                if failed and len(self._channels) > self._connections.allowed:
+                    self._channels.remove(channel)
+                    channel.close()
+                else:
+                    self._idle.append(channel)
             self._turns.notify()
 
     def _one(self, turn: Turn, buffer: mmap.mmap) -> mmap.mmap | None:
@@ -244,7 +255,7 @@ class Fetch:
                 channel.read(span, part.of, view)
         except Retryable as error:
             self._again(turn, error)
-            self._give_back(channel)  # not before: the wait is the connection's
+            self._give_back(channel, failed=True)  # not before: the wait is the connection's
             return buffer
         self._give_back(channel)
         speed = span.length / max(1e-6, self._clock.now() - began)

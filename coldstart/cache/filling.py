@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -89,6 +88,9 @@ class Filling:
         moved = 0
         while True:
             listing = self._patiently(0, lambda: listed(self._wanted, self._source))
+            self._rooms.claim(
+                self._wanted.identity, frozenset(self._folder(listing, file.name) for file in listing.files)
+            )
             files = self._there(listing)
             missing = [file for file in listing.files if file.name not in files]
             folders = {self._folder(listing, file.name): file.bytes for file in missing}
@@ -204,7 +206,9 @@ class Filling:
                 kept[part.of.name] = _sealed(part, digest)
 
             try:
-                fetch.run(plan(files, self._policy.chunk_bytes), Told(self._progress.verified, whole))
+                fetch.run(
+                    plan(files, self._policy.chunk_bytes), Told(self._progress.verified, whole, self._progress.check)
+                )
             finally:
                 self._transferred += fetch.transferred
 
@@ -247,7 +251,7 @@ class Filling:
                 if wait is None:
                     why = f"{error} (and no retries are left)"
                     raise SourceUnavailable(self._source.shown(), why) from error
-                threading.Event().wait(wait)
+                self._progress.pause(wait)
 
 
 def _sealed(part: Part, digest: str) -> Kept:

@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from coldstart.cache.manifests import manifests, read_manifest
 from coldstart.core.cache.content import Manifest
 from coldstart.core.cache.errors import InUse, NotCached, Pinned
 from coldstart.core.cache.policy import RoomPolicy
-from coldstart.core.cache.room import Entry, Space, capacity
+from coldstart.core.cache.room import Entry, Leftover, Space, capacity
 from events.units import Bytes
 
 
@@ -95,6 +96,23 @@ def _entry(layout: Layout, one: Cached) -> Entry:
     size = Bytes(sum(taken for _, taken in blobs))
     sources = tuple(sorted({manifest.source for manifest in one.manifests}))
     return Entry(one.digest, size, seconds, heat, held=one.pinned or one.in_use, blobs=blobs, sources=sources)
+
+
+def leftovers(layout: Layout, running: AbstractSet[Path]) -> tuple[Leftover, ...]:
+    """What could be given up: blobs that were put aside, and partial files but those of fetches that run."""
+    found = []
+    for place in (*layout.partial.iterdir(), *layout.quarantine.iterdir()):
+        if place in running:
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            own = [*place.iterdir()] if place.is_dir() else [place]
+            told = [path.stat() for path in own]
+            size = sum(one.st_blocks * 512 for one in told)
+            # A rename changes the one time, and not the other: a blob is as old as what was found of it.
+            touched = max((max(one.st_mtime, one.st_ctime) for one in told), default=0.0)
+            if size:
+                found.append(Leftover(str(place.relative_to(layout.root)), Bytes(size), touched))
+    return tuple(found)
 
 
 def space(layout: Layout, policy: RoomPolicy) -> Space:

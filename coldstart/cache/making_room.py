@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
 
 from coldstart.cache import inventory
-from coldstart.cache.layout import Layout, allocated
+from coldstart.cache.layout import Layout, allocated, delete
 from coldstart.core.cache.policy import RoomPolicy
 from coldstart.core.cache.quotas import Charge, make_way
-from coldstart.core.cache.room import Entry, Space, admit, clock_after
+from coldstart.core.cache.room import Entry, Space, admit, clock_after, give_up
 from events.units import Bytes
 
 
@@ -26,10 +27,21 @@ class Rooms:
         self._fetching: set[str] = set()
         self._promised: dict[str, Mapping[Path, Bytes]] = {}
         self._charged: dict[str, Charge] = {}
+        self._claimed: dict[str, AbstractSet[Path]] = {}
         self.kept: frozenset[str] = frozenset()
         """Digests of contents that are never evicted for room, besides what is pinned and in use."""
         self.changing = threading.RLock()
         """Held while something is published, evicted or put aside, so that nobody evicts what is being published."""
+
+    def claim(self, address: str, folders: AbstractSet[Path]) -> None:
+        """These partial files are a running fetch's until `release`: nobody else takes their room."""
+        with self.changing:
+            self._claimed[address] = folders
+
+    def running(self) -> frozenset[Path]:
+        """Partial files of all fetches that run."""
+        with self.changing:
+            return frozenset(folder for folders in self._claimed.values() for folder in folders)
 
     def promise(self, address: str, files: Mapping[Path, Bytes], charge: Charge) -> None:
         """Room for partial files of these sizes, in these folders; instead of what the address was promised before.
@@ -72,8 +84,16 @@ class Rooms:
         self._layout.empty_trash()
 
     def _make(self, needed: Bytes, space: Space) -> None:
+        """Nothing goes unless enough can: first what is of no use now, then weights."""
+        left = give_up(
+            space.used + needed - space.capacity, inventory.leftovers(self._layout, self.running())
+        )  # fmt: skip
+        space = replace(space, used=Bytes(space.used - sum(one.bytes for one in left)))
         there = inventory.cached(self._layout)
-        self._evict(there, admit(needed, space, self._entries(there), self._policy))
+        gone = admit(needed, space, self._entries(there), self._policy)
+        for one in left:
+            delete(self._layout.root / one.name)
+        self._evict(there, gone)
 
     @contextlib.contextmanager
     def turn(self, address: str) -> Iterator[None]:
@@ -93,6 +113,7 @@ class Rooms:
         with self.changing:
             self._promised.pop(address, None)
             self._charged.pop(address, None)
+            self._claimed.pop(address, None)
 
 
 def _missing(files: Mapping[Path, Bytes]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from coldstart.cache.inventory import Cached
 from coldstart.cache.layout import Layout, delete
 from coldstart.cache.manifests import manifests
 from coldstart.core.cache.policy import RoomPolicy
-from coldstart.core.cache.room import clock_after, tidy
+from coldstart.core.cache.room import beyond, clock_after, give_up, tidy
 from events.units import Bytes, Instant, Seconds
 
 PARTIAL_KEPT = Seconds(7 * 86400.0)
@@ -52,13 +53,17 @@ def verify(layout: Layout, there: Iterable[Cached]) -> tuple[str, ...]:
     return found
 
 
-def collect(layout: Layout, policy: RoomPolicy, now: Instant) -> Cleared:
+def collect(layout: Layout, policy: RoomPolicy, now: Instant, running: AbstractSet[Path] = frozenset()) -> Cleared:
     """Partial files that nobody goes on with, what no manifest names, what was quarantined long ago, trash; then down
-    to the low watermark."""
+    to the low watermark, first without fetches that were given up (not `running`) and what was quarantined."""
     before = inventory.space(layout, policy).used
     partials = _old_partials(layout, now)
     orphans = _orphans(layout) + _old_quarantine(layout, now)
     layout.empty_trash()
+    for left in give_up(beyond(inventory.space(layout, policy), policy), inventory.leftovers(layout, running)):
+        place = layout.root / left.name
+        partials, orphans = partials + (place.parent == layout.partial), orphans + (place.parent != layout.partial)
+        delete(place)
     there = inventory.cached(layout)
     gone = tidy(inventory.space(layout, policy), inventory.entries(layout, there), policy)
     by_digest = inventory.by_digest(there)

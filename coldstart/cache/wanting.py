@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,3 +39,10 @@ class Progress:
 
     def verified(self, more: int) -> None:
         """So many more bytes are verified."""
+
+    def check(self) -> None:
+        """Asked several times a second while nothing comes: raises where the fetch is to end."""
+
+    def pause(self, seconds: Seconds) -> None:
+        """Wait before the next try, or raise as `check` does."""
+        threading.Event().wait(seconds)

@@ -53,6 +53,10 @@ class WeightCache:
         """From now on these contents, and no others, are never evicted for room as long as this process lives."""
         self._rooms.kept = digests
 
+    def running(self) -> frozenset[Path]:
+        """Partial files of the fetches that run."""
+        return self._rooms.running()
+
     def hit(self, wanted: Wanted, source: Source) -> Got | None:
         """The weights, if they are there and what is wanted. A source that cannot be asked does not break a hit."""
         began = self._clock.now()

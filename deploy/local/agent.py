@@ -25,7 +25,7 @@ from coldstart.cache.manifests import read_manifest
 from coldstart.cache.wanting import Got, Wanted
 from coldstart.cache.weights import WeightCache
 from coldstart.core.budget import Bandwidths, Tier, least_for_bytes
-from coldstart.core.cache.errors import FolderTaken
+from coldstart.core.cache.errors import FolderTaken, NoSpace
 from coldstart.core.cache.policy import FetchPolicy, RoomPolicy
 from coldstart.core.cache.transfer import Transferred
 from coldstart.ports import Source
@@ -259,8 +259,10 @@ class Agent:
             flight = Flight(why, pace, self._alone.setdefault(wanted.identity, threading.Lock()))
             self._flights[wanted] = flight
             flight.done.add_done_callback(lambda _: self._ended(wanted, source, flight))
+            if why is Why.DEMAND:
+                self._make_way(flight)
             flight.run(lambda: self._fetch(wanted, source, flight), lambda: self._settle(wanted))
-        if why is Why.DEMAND:
+        elif why is Why.DEMAND:
             flight.why = Why.DEMAND
             flight.pace.hurry()
             self._make_way(flight)
@@ -308,18 +310,31 @@ class Agent:
         return None if flight is None else flight.pace.seen()
 
     def _make_way(self, urgent: Flight) -> None:
+        """The others end within the time that it takes to hear it, and keep their room until then."""
         for flight in self._flights.values():
-            if flight is not urgent and flight.why is Why.PREWARM and not flight.waiting:
+            if flight is not urgent and flight.why is Why.PREWARM and not flight.waiting and not flight.over.is_set():
                 flight.pace.end()
+                urgent.made_way = (*(one for one in urgent.made_way if one is not flight), flight)
 
     def _fetch(self, wanted: Wanted, source: Source, flight: Flight) -> Got:
         """In the flight's thread."""
         self._opened.wait()
         with flight.alone, self._turns:
+            flight.pace.check()
             flight.began = True
             flight.told(lambda: self.told.began(wanted, source.shown(), flight.why))
             read = source if self.nodes is None else self.nodes.first(wanted.digest, source, flight)
-            return self.cache.fetch(wanted, read, flight.pace)
+            waited_for: set[Flight] = set()
+            while True:
+                try:
+                    return self.cache.fetch(wanted, read, flight.pace)
+                except NoSpace:
+                    held = [one for one in flight.made_way if one.began and one not in waited_for]
+                    if not held:
+                        raise
+                for one in held:
+                    one.over.wait()  # then nobody holds its room
+                    waited_for.add(one)
 
     def _settle(self, wanted: Wanted) -> None:
         try:

@@ -15,15 +15,18 @@ from coldstart.core.cache.content import Manifest
 from coldstart.core.cache.policy import RoomPolicy
 from coldstart.core.cache.room import Space
 from deploy.local.agent import IN_MEMORY
+from events.units import Bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """`here`: of the wanted addresses, those that are there as wanted."""
+    """`here`: of the wanted addresses, those that are there as wanted. `gives_way`: bytes of partial files, and of
+    blobs that were put aside."""
 
     contents: tuple[Cached, ...]
     space: Space
     here: Mapping[Wanted, Manifest]
+    gives_way: Bytes = Bytes(0)
 
     def holder(self, digest: str) -> Cached | None:
         """The blob of a digest."""
@@ -45,7 +48,8 @@ def look(layout: Layout, room: RoomPolicy, wanted: Sequence[Wanted]) -> Disk:
         manifest = read_manifest(layout.manifest(one.identity))
         if manifest is not None and manifest.digest in digests and one.digest in (None, manifest.digest):
             here[one] = manifest
-    return Disk(contents, inventory.space(layout, room), here)
+    left = Bytes(sum(one.bytes for one in inventory.leftovers(layout, frozenset())))
+    return Disk(contents, inventory.space(layout, room), here, left)
 
 
 def tier_of(layout: Layout, manifest: Manifest | None) -> Tier:

@@ -201,6 +201,7 @@ def _key(wanted: Wanted) -> str:
 
 
 def _room(disk: Disk, policy: RoomPolicy) -> Room:
-    """What is not blobs (partial files, quarantine) takes room as well."""
-    blobs = sum(one.bytes for one in disk.contents)
-    return Room(disk.space.capacity, Bytes(max(0, disk.space.used - blobs)), policy.quotas)
+    """What is neither blobs nor makes way (partial files, quarantine) takes room as well. A fetch that runs counts with
+    all its bytes by itself."""
+    taken = sum(one.bytes for one in disk.contents) + disk.gives_way
+    return Room(disk.space.capacity, Bytes(max(0, disk.space.used - taken)), policy.quotas)

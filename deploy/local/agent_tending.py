@@ -52,13 +52,13 @@ class Tender:
         room = replace(agent.settings.room, high=1.0, low=1.0)
         with agent.cache.changing:
             scrubbing.clear_scratch(agent.layout, now - SCRATCH_KEPT)
-            return tending.collect(agent.layout, room, now)
+            return tending.collect(agent.layout, room, now, agent.cache.running())
 
     def collect(self) -> Cleared:
         """As a person asks for it: evicts down to the low watermark."""
         agent = self._agent
         with agent.cache.changing:
-            return tending.collect(agent.layout, agent.settings.room, self._clock.now())
+            return tending.collect(agent.layout, agent.settings.room, self._clock.now(), agent.cache.running())
 
     async def put_aside(self, digest: str) -> bool:
         """Quarantine a blob if it is wrong; whether it was."""

@@ -12,6 +12,7 @@ from coldstart.cache.wanting import Got, Progress
 from coldstart.core.cache.errors import CacheError
 from coldstart.core.cache.transfer import Transfer, Transferred
 from events.clock import Clock
+from events.units import Seconds
 
 
 class Yielded(CacheError):
@@ -39,7 +40,7 @@ class Pace(Progress):
         self._transfer = Transfer()
         self._lock = threading.Lock()
         self._changed = threading.Event()
-        self._ended = False
+        self._over = threading.Event()
 
     def begins(self, total: int) -> None:
         """See `Progress`."""
@@ -51,10 +52,19 @@ class Pace(Progress):
         with self._lock:
             self._transfer.verified(more, self._clock.now())
             limit = self._limit
-        if limit is not None and not self._ended:
+        if limit is not None and not self.ended:
             self._changed.wait(more / limit)
-        if self._ended:
+        self.check()
+
+    def check(self) -> None:
+        """See `Progress`. Yielded: it was told to end."""
+        if self.ended:
             raise Yielded("it is not wanted now")
+
+    def pause(self, seconds: Seconds) -> None:
+        """See `Progress`."""
+        self._over.wait(seconds)
+        self.check()
 
     def hurry(self) -> None:
         """Somebody waits: no limit any more."""
@@ -62,14 +72,14 @@ class Pace(Progress):
         self._changed.set()
 
     def end(self) -> None:
-        """Stop at the next chunk."""
-        self._ended = True
+        """Stop, at the next chunk or while none comes."""
+        self._over.set()
         self._changed.set()
 
     @property
     def ended(self) -> bool:
         """Whether it was told to stop."""
-        return self._ended
+        return self._over.is_set()
 
     def seen(self) -> Transferred:
         """As it stands."""
@@ -86,6 +96,10 @@ class Flight:
         self.alone = alone
         """Held while it fetches: two that fetch the same do it one after the other."""
         self.waiting = 0
+        self.made_way: tuple[Flight, ...] = ()
+        """Those that were told to end for it."""
+        self.over = threading.Event()
+        """Its thread has done with it, and holds no room."""
         self.began = False
         """Set by its thread when it is its turn."""
         self._loop = asyncio.get_running_loop()
@@ -107,6 +121,7 @@ class Flight:
             got = fetch()
         except Exception as caught:  # noqa: BLE001 - told to all who wait
             error = caught
+        self.over.set()
         self.told(lambda: self._land(got, error))
         if got is not None and not got.hit:
             after()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import random
 import resource
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,10 +28,10 @@ ROOT = Path(__file__).resolve().parents[2]
 CHUNK = 16 << 10
 
 
-def started(folder: Path, url: str, chunk: int = CHUNK) -> subprocess.Popen[str]:
+def started(folder: Path, url: str, *connections: int) -> subprocess.Popen[str]:
     """A fetch in a process of its own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.support.fetch_once", str(folder), url, str(chunk)],
+        [sys.executable, "-m", "tests.support.fetch_once", str(folder), url, str(CHUNK), *map(str, connections)],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
@@ -81,6 +82,37 @@ def test_killed_again_and_again_it_goes_on(tmp_path: Path, kills: int) -> None:
     assert snapshot.read_bytes() == content
 
 
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_with_sixteen_connections_it_goes_on(tmp_path: Path, kills: int) -> None:
+    """`kill -9` while sixteen chunks are on their way at once, in any order: nothing that was verified is asked for
+    again, what is asked for again was on its way and no more, nothing half is shown, and the end is right."""
+    draw = random.Random(16 + kills)
+    content = draw.randbytes((kills + 1) * 40 * CHUNK + 77)
+    folder = tmp_path / "weights"
+    with served(Origin(content)) as origin:
+        origin.rate = CHUNK / 0.05  # the sixteen are at work at once, each of them in the middle of its chunk
+        for _ in range(kills):
+            asked_before, before = len(origin.starts), claimed(folder, origin.url)
+            last = asked_before + draw.randint(20, 36)
+            process = started(folder, origin.url, 16)
+            wait_until(lambda last=last: len(origin.starts) >= last and origin.busy == 16)
+            process.send_signal(signal.SIGKILL)
+            process.communicate(timeout=60)
+            asked = origin.starts[asked_before:]
+            assert not before & set(asked), "verified chunks were asked for again"
+            lost = set(asked) - claimed(folder, origin.url)
+            assert len(lost) <= 17, "more than sixteen on their way and one that was being written"
+            assert list((folder / "snapshots").iterdir()) == []
+        origin.rate, asked_before, before = None, len(origin.starts), claimed(folder, origin.url)
+        out, err = started(folder, origin.url, 16).communicate(timeout=60)
+        assert out, err
+        assert len(before) >= 4 * kills
+        assert not before & set(origin.starts[asked_before:])
+        assert int(out) <= len(content) - len(before) * CHUNK + CHUNK
+    (snapshot,) = (folder / "snapshots").glob("*/*")
+    assert snapshot.read_bytes() == content
+
+
 def test_a_claim_without_its_bytes_is_refuted(tmp_path: Path) -> None:
     """As after a power cut: the journal claims chunks whose bytes never reached the disk. They are fetched anew."""
     content = random.Random(1).randbytes(20 * CHUNK)
@@ -119,7 +151,7 @@ def test_the_lock_and_the_uses_of_a_killed_process_end(tmp_path: Path) -> None:
         origin.open_gate.clear()
         process = started(folder, origin.url)
         weights = WeightCache(folder, FetchPolicy(chunk_bytes=CHUNK), RoomPolicy(), SystemClock())
-        wait_for_request(origin)
+        wait_until(lambda: bool(origin.data_requests))
         with pytest.raises(FolderTaken) as refused:
             weights.fetch(Wanted(origin.url), source_of(origin.url, {}, FetchPolicy(), SystemClock()), Progress())
         assert refused.value.pid == process.pid
@@ -130,12 +162,12 @@ def test_the_lock_and_the_uses_of_a_killed_process_end(tmp_path: Path) -> None:
             pass
 
 
-def wait_for_request(origin: Origin) -> None:
-    """Until somebody waits for data."""
+def wait_until(holds: Callable[[], bool]) -> None:
+    """What another process brings about."""
     deadline = SystemClock().now() + 30
-    while not origin.data_requests:
-        assert SystemClock().now() < deadline, "nobody asked for data"
-        os.sched_yield()
+    while not holds():
+        assert SystemClock().now() < deadline, "it did not come to that"
+        threading.Event().wait(0.001)
 
 
 @pytest.mark.parametrize("bound", [0, CHUNK // 2, 5 * CHUNK])

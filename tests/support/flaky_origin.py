@@ -28,6 +28,16 @@ class Origin:
         self.faults: Callable[[int], str] = lambda _: ""
         self.rate: float | None = None
         """Bytes a second of each connection."""
+        self.serves: int | None = None
+        """Connections that are served at a time; None: all."""
+        self.others = "wait"
+        """What becomes of those beyond: they `wait` until one of the others ends, as with a pool of so many workers; or
+        they are told to come back in two minutes and kept (`refused`), or not (`dropped`), or just `closed`."""
+        self.serving = 0
+        self.most_serving = 0
+        self.turned_away = 0
+        self.busy = 0
+        """Answers with data that are on their way."""
         self.asked = 0
         self.data_requests = 0
         self.sent = 0
@@ -35,7 +45,8 @@ class Origin:
         self.headers: list[dict[str, str]] = []
         self.open_gate = threading.Event()
         self.open_gate.set()
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
+        self.freed = threading.Condition(self.lock)
         self.url = ""
 
 
@@ -77,9 +88,46 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Quiet."""
 
+    def setup(self) -> None:
+        """A connection was made."""
+        super().setup()
+        self.is_served = False
+
+    def finish(self) -> None:
+        """It has ended."""
+        with self.of.lock:
+            self.of.serving -= self.is_served
+            self.of.freed.notify_all()
+        super().finish()
+
+    def _served(self) -> bool:
+        """Whether this connection is one of those that are served; waits for it where others do."""
+        origin = self.of
+
+        def free() -> bool:
+            return self.is_served or origin.serves is None or origin.serving < origin.serves
+
+        with origin.lock:
+            if not free():
+                origin.turned_away += 1
+                if origin.others != "wait":
+                    return False
+                origin.freed.wait_for(free, 20)
+            origin.serving += not self.is_served
+            origin.most_serving = max(origin.most_serving, origin.serving)
+            self.is_served = True
+            return True
+
     def do_GET(self) -> None:
         """Answer, with the fault of this request if it asks for data."""
         origin = self.of
+        if not self._served():
+            self.close_connection = origin.others != "refused"
+            if origin.others == "closed":
+                return
+            end = {"Connection": "close"} if self.close_connection else {}
+            self._empty(429, {"Retry-After": "120", **end})
+            return
         if origin.redirect:
             with origin.lock:
                 origin.headers.append(dict(self.headers))
@@ -111,10 +159,15 @@ class _Handler(BaseHTTPRequestHandler):
             return
         body = whole[start : end + 1]
         self._head(206 if wanted else 200, len(body), tag, f"bytes {start}-{end}/{len(whole)}" if wanted else None)
-        if not self.probe:
-            with origin.lock:
-                origin.starts.append(start)
+        if self.probe:
+            self._send(body)
+            return
+        with origin.lock:
+            origin.starts.append(start)
+            origin.busy += 1
         self._send(body)
+        with origin.lock:
+            origin.busy -= 1
 
     def _head(self, status: int, length: int, tag: str | None, shown: str | None) -> None:
         self.send_response(status)
@@ -131,7 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _send(self, body: bytes) -> None:
-        piece = 64 << 10
+        piece = 64 << 10 if self.of.rate is None else max(1 << 10, min(64 << 10, int(self.of.rate / 100)))
         for at in range(0, len(body), piece):
             part = body[at : at + piece]
             try:
@@ -176,6 +229,10 @@ class _Handler(BaseHTTPRequestHandler):
     def fault_throttled(self, _: object) -> None:
         """Too many, come back in a second."""
         self._empty(429, {"Retry-After": "1"})
+
+    def fault_throttled_minute(self, _: object) -> None:
+        """Too many, come back in almost a minute."""
+        self._empty(429, {"Retry-After": "50"})
 
     def fault_throttled_long(self, _: object) -> None:
         """Too many, come back tomorrow."""

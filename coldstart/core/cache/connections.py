@@ -120,8 +120,10 @@ class Connections:
         """Of the chunks of this round, by connection."""
         self._came = 0
         self._ignored = 0
-        self._before: tuple[int, float] | None = None
-        """How many there were before the last growth, and what each brought; None: they did not just grow."""
+        first = policy.connections_first
+        self._before: tuple[int, float] | None = (first // 2, 0.0) if first > 1 else None
+        """How many there were before the last growth, and what each brought; None: they did not just grow. At the
+        beginning, so many as are taken if the others are refused, of which nothing is known."""
         self._rest = 0
         self._cut_at: Instant | None = None
         self._asked_until: Instant | None = None
@@ -132,8 +134,8 @@ class Connections:
 
     @property
     def trial(self) -> int:
-        """How many there are, while it is tried whether so many are of use; 0: that is known."""
-        return 0 if self._before is None else self.allowed
+        """How many there are, while it is tried whether so many are of use; 0: that is known, or nothing is."""
+        return 0 if self._before is None or not self._before[1] else self.allowed
 
     @property
     def brought(self) -> frozenset[int]:
@@ -181,19 +183,21 @@ class Connections:
 
     def refused(self, now: Instant, trial: int, patience: Seconds | None = None) -> bool:
         """The source asked for patience (so many seconds, where it said), or a connection broke: as many as before they
-        grew, else half, at most once a second (the decrease of AIMD; Chiu and Jain, 1989). No more are tried while it
-        wants patience.
+        grew, at once; else half, at most once a second (the decrease of AIMD; Chiu and Jain, 1989). No more are tried
+        while it wants patience.
 
         True: it is put down to a trial of more, and is no failure. So it is where the chunk was asked for in a trial
         (`trial`, of that moment) of more than there are now; and within a second of its end for as many as were tried,
-        since a source may still count those that it has just refused.
+        since a source may still count those that it has just refused. At the beginning those beyond half of them are
+        put down to it, so that who is refused all the same is heard; and where the patience that is asked for is more
+        than there is, all others of several, since else the fetch would end though some are served.
         """
         if patience is not None:
             self._asked_until = Instant(max(self._asked_until or now, now + patience))
-        if self._cut_at is None or now - self._cut_at >= 1.0:
+        if self.trial or self._cut_at is None or now - self._cut_at >= 1.0:
             self._cut_at = now
             fewer = max(1, self.allowed // 2) if self._before is None else self._before[0]
-            self._pardons = 0 if self._before is None else self.allowed
+            self._pardons = self._pardoned(fewer, patience)
             self._before, self._rest = None, REST
             self._set(fewer)
             self._ignored = fewer  # of the others nothing comes
@@ -203,3 +207,9 @@ class Connections:
             self._pardons -= 1
             return True
         return False
+
+    def _pardoned(self, fewer: int, patience: Seconds | None) -> int:
+        """How many refusals are put down to there being more than `fewer`."""
+        if self.trial or (patience is not None and patience > self._policy.retry_after_most):
+            return self.allowed if self.allowed > 1 else 0
+        return 0 if self._before is None else self.allowed - fewer

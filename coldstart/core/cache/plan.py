@@ -1,7 +1,7 @@
 """The plan of one fetch: which chunks there are, who reads which, and how far the in-order digest has come.
 
-A chunk is open, being read (by one reader, in the tail by two), or written. Only one reader of a chunk may write it, so
-that the loser of a hedge changes nothing.
+A chunk is open, being read (by one reader, in the tail by up to three), or written. Only one reader of a chunk may
+write it, so that the losers of a hedge change nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from coldstart.core.cache.content import Span
 from events.units import Instant, Seconds
 
 _DURATIONS_KEPT = 64
-READERS_MOST = 2
+READERS_MOST = 3
+"""Two are not enough where the second got a connection of those that a server leaves waiting. A choice."""
 HEDGE_LEAST = 0.5
 """Seconds below which no chunk is late: small files come in milliseconds, of which three times is noise. A choice."""
 
@@ -31,7 +32,7 @@ def spans(size: int, chunk_bytes: int) -> tuple[Span, ...]:
 class Board:
     """Who reads which chunk. Not thread-safe: its user holds a lock."""
 
-    __slots__ = ("_began", "_durations", "_next", "_open", "_readers", "_written", "spans")
+    __slots__ = ("_asked", "_began", "_durations", "_next", "_open", "_readers", "_written", "spans")
 
     def __init__(self, chunks: tuple[Span, ...], written: Iterable[int] = ()) -> None:
         self.spans = chunks
@@ -39,6 +40,8 @@ class Board:
         self._open = deque(span.index for span in chunks if span.index not in self._written)
         self._readers: dict[int, int] = {}
         self._began: dict[int, Instant] = {}
+        self._asked: dict[int, Instant] = {}
+        """When each was asked for last."""
         self._durations: deque[float] = deque(maxlen=_DURATIONS_KEPT)
         self._next = 0
 
@@ -62,6 +65,7 @@ class Board:
             if late is None:
                 return None
             index = late
+        self._asked[index] = now
         self._readers[index] = self._readers.get(index, 0) + 1
         return self.spans[index]
 
@@ -71,7 +75,7 @@ class Board:
         bound = max(HEDGE_LEAST, hedge_after * median(self._durations))
         late = [
             index for index, readers in self._readers.items()
-            if readers < READERS_MOST and index not in self._written and now - self._began[index] > bound
+            if readers < READERS_MOST and index not in self._written and now - self._asked[index] > bound
         ]  # fmt: skip
         return min(late, key=lambda index: self._began[index], default=None)
 

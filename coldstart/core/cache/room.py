@@ -51,6 +51,16 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class Leftover:
+    """What takes room and is of no use now: a fetch that nobody goes on with, a blob that was put aside."""
+
+    name: str
+    bytes: Bytes
+    touched: float
+    """When, as the disk has it. Seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
 class Space:
     """What the cache may hold, and what it holds."""
 
@@ -105,11 +115,26 @@ def admit(needed: Bytes, space: Space, entries: Iterable[Entry], policy: RoomPol
     return chosen
 
 
+def give_up(missing: int, leftovers: Iterable[Leftover]) -> tuple[Leftover, ...]:
+    """Which leftovers go before any whole weights do: those that were touched longest ago, as many as are missing."""
+    chosen: list[Leftover] = []
+    for one in sorted(leftovers, key=lambda one: (one.touched, one.name)):
+        if missing <= 0:
+            break
+        chosen.append(one)
+        missing -= one.bytes
+    return tuple(chosen)
+
+
+def beyond(space: Space, policy: RoomPolicy) -> int:
+    """What must go for the cache to be below its low watermark again; 0 while it is below the high one."""
+    return 0 if space.used <= policy.high * space.capacity else math.ceil(space.used - policy.low * space.capacity)
+
+
 def tidy(space: Space, entries: Iterable[Entry], policy: RoomPolicy) -> tuple[Entry, ...]:
     """Whom to evict so that the cache is below its low watermark again; nobody while it is below the high one."""
-    if space.used <= policy.high * space.capacity:
-        return ()
-    return _least_worth(math.ceil(space.used - policy.low * space.capacity), _Shared(entries), policy.sla)
+    missing = beyond(space, policy)
+    return _least_worth(missing, _Shared(entries), policy.sla) if missing else ()
 
 
 def freeing(missing: int, entries: Iterable[Entry], sla: Seconds) -> tuple[tuple[Entry, ...], int]:

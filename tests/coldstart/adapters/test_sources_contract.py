@@ -138,7 +138,7 @@ def test_the_rest_is_fetched_by_the_next_try(place: Open, kind: str, content: by
 def test_throttled_it_waits(place: Open, kind: str, content: bytes) -> None:
     """429 with Retry-After is kept, where the library tells it; the content is right anyway."""
     at = place(kind, {NAME: content}, NAME)
-    at.fail("throttled", 0)
+    at.fail("throttled", 0, 1)  # both of the first two connections
     got = at.fetch(at.one)
     assert got.path.read_bytes() == content
     assert kind == "s3" or got.seconds >= 1.0

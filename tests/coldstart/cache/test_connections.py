@@ -154,7 +154,37 @@ def test_what_a_trial_brought_on_is_no_failure() -> None:
     assert rounds(again, 1e12, 80e6, 1) == [8]
     assert again.refused(Instant(0.0), 8)
     assert not again.refused(Instant(1.5), 0)
-    assert not Connections(POLICY).refused(Instant(0.0), 0)
+
+
+def test_of_the_first_two_one_may_be_too_many() -> None:
+    """A server that takes one connection: the first that is refused is no failure, the second is, unless all would end
+    with it; of one that is alone each is."""
+    first = Connections(POLICY)
+    assert [first.refused(Instant(0.1 * at), 0, Seconds(30.0)) for at in range(3)] == [True, False, False]
+    assert first.allowed == 1
+    for connections in (Connections(POLICY), _after_a_round()):
+        refused = [connections.refused(Instant(0.1 * at), 0, Seconds(120.0)) for at in range(5)]
+        assert refused == [True, True, False, False, False]
+        assert connections.allowed == 1
+        assert not connections.refused(Instant(5.0), 0, Seconds(120.0))
+    assert not _after_a_round().refused(Instant(0.0), 0, Seconds(30.0))
+
+
+def _after_a_round() -> Connections:
+    """Two connections that are known to be served."""
+    connections = Connections(POLICY)
+    assert rounds(connections, 1e12, 80e6, 1, 80e6) == [2]
+    return connections
+
+
+def test_a_trial_soon_after_another_ends_as_that_one_did() -> None:
+    """A source so fast that sixteen rounds take less than a second, and that refuses more each time."""
+    connections = Connections(POLICY)
+    assert rounds(connections, 1e12, 80e6, 1) == [8]
+    assert connections.refused(Instant(0.0), 8)
+    assert rounds(connections, 1e12, 80e6, 17)[-1] == 8
+    assert [connections.refused(Instant(0.5), 8) for _ in range(6)] == [True] * 6
+    assert connections.allowed == 2
 
 
 def test_half_at_once_at_trouble() -> None:
