@@ -17,6 +17,7 @@ from typing import Annotated, Final, Literal
 import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from events.described import Described
 from events.envelope import AnyEnvelope, Envelope
 from events.keys import default_key
 from events.payload import (
@@ -72,10 +73,10 @@ def _traceparent(raw: object) -> str | None:
 _Text = Annotated[str, Field(min_length=1, max_length=1024)]
 
 
-class Attributes(BaseModel):
+class Attributes(Described, BaseModel):
     """The CloudEvents attributes that we read; others are ignored."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
     specversion: Literal["1.0"]
     """The version of CloudEvents."""

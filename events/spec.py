@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
+from events.described import Described
 from events.units import (
     DURATION_PATTERN,
     QUANTITY_PATTERN,
@@ -21,12 +22,12 @@ from events.units import (
 )
 
 
-class Spec(BaseModel):
+class Spec(Described, BaseModel):
     """Base of all slices of the declaration."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True,
-        use_attribute_docstrings=True, allow_inf_nan=False,
+        allow_inf_nan=False,
     )  # fmt: skip
 
 

@@ -11,14 +11,15 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from pydantic.alias_generators import to_camel
 
+from events.described import Described
 from events.types.replicas import MAX_REPLICAS
 
 
-class Shape(BaseModel):
+class Shape(Described, BaseModel):
     """Base of all shapes: frozen, closed, camelCase."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True, use_attribute_docstrings=True,
+        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True,
         allow_inf_nan=False, json_schema_serialization_defaults_required=True,
     )  # fmt: skip
 
