@@ -139,6 +139,7 @@ class CheckpointGuard:
     def resumed(self, done: int) -> None:
         """As `resume`, when the framework has loaded the checkpoint itself."""
         self._at = (done, 0)
+        self._watcher.began = done
         self._plan_next(done)
         if done:
             self._reporter.say("resumed", step=done)

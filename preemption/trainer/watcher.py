@@ -50,6 +50,9 @@ class Watcher:
     ) -> None:
         self.pending = False
         """The flag: a round is open, so the loop must take part at its next step."""
+        self.began: int | None = None
+        """The steps that were completed when the loop began, until its first own one is told: at once, since who waits
+        for it to be back counts by that."""
         self.saving: Callable[[], int] | None = None
         """While the loop saves: how many bytes are written so far."""
         self._ranks = ranks
@@ -203,11 +206,13 @@ class Watcher:
 
     def _tell(self) -> None:
         """Rank 0: where the loop is, when that is news."""
-        now = clock.steady_now()
-        if not self._ranks.leads or now < self._next_beat:
+        now, at, saving, began = clock.steady_now(), self._position(), self.saving, self.began
+        first = began is not None and at[0] > began
+        if not self._ranks.leads or (now < self._next_beat and not first):
             return
         self._next_beat = now + HEARTBEAT
-        at, saving = self._position(), self.saving
+        if first:
+            self.began = None
         if saving is not None:
             self._reporter.say("progress", step=at[0], bytes=saving())
         elif at != self._told:

@@ -145,11 +145,12 @@ class Ear:
         self._hearing.news(CheckpointFailed(job=job, run=self._shape.run, step=step, message=message, notice=notice))
 
     def _tell(self) -> None:
-        """Others hear at once of everything but mere steps, and of those at times, or while a notice stands."""
+        """Others hear at once of everything but mere steps, and of those at the first (it is back, and what coming back
+        costs is counted by that), then at times, or while a notice stands."""
         if self.story == self._told:
             return
         now = self._hearing.clock.now()
-        only_steps = _without_step(self.story) == _without_step(self._told)
+        only_steps = _without_step(self.story) == _without_step(self._told) and self.story.trains == self._told.trains
         if only_steps and not self.story.watched and now - self._told_at < STEP_EVERY:
             return
         self._told, self._told_at = self.story, now

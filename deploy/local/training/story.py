@@ -40,6 +40,11 @@ class Story:
         return self.notice is not None and self.notice.continued_at is None
 
     @property
+    def trains(self) -> bool:
+        """Whether it has made a step of its own, beyond those of the checkpoint that it began at."""
+        return self.step is not None and self.step > (self.resumed_step or 0)
+
+    @property
     def got_on(self) -> bool:
         """Whether the run has committed a checkpoint beyond the one that it began at."""
         newest = self.checkpoint

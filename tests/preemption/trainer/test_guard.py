@@ -191,6 +191,22 @@ def test_one_checkpoint_that_cannot_be_loaded_is_passed_over(make: Made) -> None
     assert make(load=load).resume() == 2
 
 
+@pytest.mark.parametrize("done", [0, 7])
+def test_the_first_step_is_said_at_once(
+    make: Made, reports: Callable, monkeypatch: pytest.MonkeyPatch, done: int
+) -> None:
+    """Who waits for it to be back need not wait for the next report that is due."""
+    monkeypatch.setattr("preemption.trainer.watcher.HEARTBEAT", 3600.0)
+    guard = make()
+    guard.resumed(done)
+    guard.step(done + 1)
+    for _ in range(6000):
+        if "step" in kinds(reports()):
+            break
+        time.sleep(0.01)
+    assert reports()[-1]["step"] == done + 1
+
+
 @pytest.mark.slow
 def test_while_steps_pass_and_while_it_saves_it_says_how_far_it_is(make: Made, reports: Callable) -> None:
     """Every two seconds: the step, when it is another one, or the bytes of a save on a slow storage."""
