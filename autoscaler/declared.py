@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Final
+from typing import Annotated
 
 from pydantic import ConfigDict, Field, JsonValue
 
@@ -19,9 +18,7 @@ from events.spec import Duration, Quantity, Spec
 from events.types.models import ModelDeclared
 from events.types.pools import PoolDeclared
 from events.units import Bytes, Seconds
-
-MIG_SLICES: Final = 7
-"""Compute slices of a card that can be split (an A30 has four: a part of it counts as less than it is)."""
+from preemption.core.gpus.mig_names import compute_part
 
 
 class _Resources(Spec):
@@ -39,8 +36,8 @@ class _Resources(Spec):
     @property
     def in_gpus(self) -> float:
         """What was asked for in bytes counts as a card: how large cards are only the allocator knows."""
-        part = self.gpu_fraction or (1.0 if self.gpu_memory else _part_of_a_card(self.mig_profile or ""))
-        cards = self.gpus or part
+        part = self.gpu_fraction or (1.0 if self.gpu_memory else 0.0)
+        cards = self.gpus or (compute_part("", self.mig_profile) if self.mig_profile else part)
         return gpus_of(cards, self.cpu, Bytes(self.memory))
 
 
@@ -101,9 +98,3 @@ def read_pool(declared: PoolDeclared) -> Seconds | None:
         return None
     cost = _PoolSlice.model_validate(declared.spec).cold_start_cost
     return None if cost is None else Seconds(cost)
-
-
-def _part_of_a_card(profile: str) -> float:
-    """Of a MIG profile (`3g.20gb`, `1c.3g.20gb`) its compute slices, of the seven that most cards have."""
-    found = re.search(r"(\d+)g\.", profile)
-    return int(found[1]) / MIG_SLICES if found else 0.0

@@ -30,7 +30,7 @@ class ReserveSpec(Spec):
     """What of each node training cannot take, so that models find it free."""
 
     shared_cards: Share = 0.2
-    """Of the cards that are given out in parts."""
+    """Of the cards that are given out in parts; of the MIG instances of each profile, rounded down."""
     whole_cards: Share = 0.2
     """Of the cards that are given out whole, rounded down: of eight cards one, of four none."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from deploy.api import queries
+from deploy.api.card_parts import part_of_gpu, share_of_gpu
 from deploy.api.changing import Boards
 from deploy.api.declaring import refused
 from deploy.api.gpu_ports import NodeGpus
@@ -30,9 +31,7 @@ from deploy.spec.mig import reported_profiles
 from events.clock import Clock
 from events.types.gpus import GpusObserved
 from events.types.replicas import Card, CardsObserved
-from preemption.core.gpus.mig_names import compute_part
-from preemption.core.gpus.parts import kind_of, usable_bytes
-from preemption.core.inventory import need_of
+from preemption.core.gpus.parts import usable_bytes
 
 if TYPE_CHECKING:
     from preemption.core.reclaim.prechecking import Holder, Pool
@@ -107,23 +106,10 @@ def _inventory(facts: Facts) -> GpuInventory:
     pool = facts.pool()
     nodes = [_node(pool, node, facts) for node in facts.nodes]
     return GpuInventory(
-        total=round(sum(_part(card) for node in facts.nodes for card in node.cards), 2),
+        total=round(sum(part_of_gpu(card) for node in facts.nodes for card in node.cards), 2),
         free=round(sum(card.free for node in nodes for card in node.cards), 2),
         fragmentation=round(pool.fragmentation, 4), nodes=nodes,
     )  # fmt: skip
-
-
-def _part(card: Card) -> float:
-    """The part of a GPU that an entry of the inventory is: a turn, a MIG instance by its compute, or all of it."""
-    return compute_part(card.product, card.profile) / max(1, card.turns)
-
-
-def _share(card: Card, holder: Holder) -> float:
-    """The part of its card that it has."""
-    if card.turns or card.profile:
-        return round(_part(card), 3)
-    need, kind = need_of(holder.resources), kind_of(card)
-    return min(need.part(kind), kind.size) / MILLI if need.shares else 1.0
 
 
 def _node(pool: Pool, node: CardsObserved, facts: Facts) -> GpuNode:
@@ -160,10 +146,10 @@ def _card(pool: Pool, which: tuple[str, Card], here: Sequence[Holder], facts: Fa
         id=card.id, product=card.product, profile=card.profile, virtual=card.virtual,
         memory_bytes=card.memory_bytes or None, usable_bytes=usable_bytes(card) // max(1, card.turns) or None,
         link=spec.link, numa=spec.numa, turns=card.turns, units=round(facts.policy.worth(card) / max(1, card.turns), 3),
-        free=round(pool.free_milli(node, card.id) / kind_of(card).size * _part(card), 3),
+        free=round(pool.free_share(node, card.id) * part_of_gpu(card), 3),
         cordoned=None if mark is None else mark.reason or "by hand",
         holders=[
-            GpuHolder(replica=one.replica, model=one.model, share=_share(card, one))
+            GpuHolder(replica=one.replica, model=one.model, share=share_of_gpu(card, one.resources))
             for one in here if card.id in one.placement.gpus
         ],
     )  # fmt: skip

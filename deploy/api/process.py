@@ -11,6 +11,7 @@ from aiohttp import web
 
 from deploy.api import metrics, queries
 from deploy.api.board import ModelBoard, items_in_breaths
+from deploy.api.card_parts import part_of_gpu, share_of_gpu
 from deploy.api.changing import Boards
 from deploy.api.metrics import Exposition
 from deploy.api.openapi import document
@@ -22,7 +23,6 @@ from events.types.replicas import CardsObserved
 from events.types.requests import RequestWindow
 from events.types.training import MemberGrant
 from events.units import Instant, format_instant
-from preemption.core.gpus.parts import card_of
 from runtime.core.sketch import merged, quantile
 
 FRESH = 5.0
@@ -107,9 +107,10 @@ def _rate(
 
 
 def _node(node: CardsObserved, granted: Sequence[ReplicaGrant | MemberGrant]) -> NodeRow:
+    cards = {card.id: card for card in node.cards}
+    held = [share_of_gpu(cards[gpu], one.resources) for one in granted for gpu in one.placement.gpus if gpu in cards]
     return NodeRow(
         node=node.node, cpu=node.cpu, cpu_granted=round(sum(one.resources.cpu for one in granted), 3),
         memory_bytes=node.memory_bytes, memory_granted_bytes=sum(one.resources.memory_bytes for one in granted),
-        gpus=len({card_of(card.id) for card in node.cards}),
-        gpus_granted=len({card_of(gpu) for one in granted for gpu in one.placement.gpus}),
+        gpus=round(sum(map(part_of_gpu, node.cards)), 2), gpus_granted=round(sum(held), 2),
     )  # fmt: skip

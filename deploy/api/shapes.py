@@ -364,8 +364,9 @@ class NodeRow(Shape):
     cpu_granted: float
     memory_bytes: int
     memory_granted_bytes: int
-    gpus: int
-    gpus_granted: int
+    gpus: float
+    """Turns and MIG instances added up as parts of a GPU."""
+    gpus_granted: float
 
 
 class Top(Shape):

@@ -72,5 +72,5 @@ def _node(one: dict[str, Any]) -> list[str]:
     return [
         one["node"], f"{one['cpuGranted']:g}/{one['cpu']:g}",
         f"{format_quantity(one['memoryGrantedBytes'])}/{format_quantity(one['memoryBytes'])}",
-        f"{one['gpusGranted']}/{one['gpus']}",
+        f"{one['gpusGranted']:g}/{one['gpus']:g}",
     ]  # fmt: skip

@@ -13,6 +13,7 @@ import heapq
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from preemption.core.gpus.mig_names import instance_milli
 from preemption.core.gpus.parts import WHOLE, Kind, part_of
 from preemption.core.gpus.shapes import CPU_PER_CARD, LEFT_PARTS, MILLI
 from preemption.core.gpus.topology import Domain, apart, pick
@@ -54,8 +55,8 @@ class Have(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Thousandths of cards, all together; a MIG instance counts as one."""
-        return (sum(self.free) + MILLI * sum(count for _, count in self.instances)
+        """Thousandths of cards, all together; a MIG instance counts as its part of one."""
+        return (sum(self.free) + sum(instance_milli(profile) * count for profile, count in self.instances)
                 + sum(kind.size * count for kind, count in self.turns))  # fmt: skip
 
     def kind(self, column: int) -> Kind:
@@ -219,7 +220,7 @@ def _used(kind: Typical, have: Have) -> int:
     if not kind.gpus:
         return 0
     if kind.profile:
-        return MILLI * dict(have.instances).get(kind.profile, 0)
+        return instance_milli(kind.profile) * dict(have.instances).get(kind.profile, 0)
     if not kind.gpu_bytes:  # the same of every card
         able = [one for one in have.free if one >= kind.milli]
     else:

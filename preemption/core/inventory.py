@@ -17,6 +17,7 @@ from events.types.limits import Limit
 from events.types.replicas import CardsObserved, Taint
 from events.types.shared import Resources
 from preemption.core.gpus.boards import domains_of
+from preemption.core.gpus.mig_names import instance_milli
 from preemption.core.gpus.parts import WHOLE, Kind, kind_of, part_of
 from preemption.core.gpus.topology import Domain
 from preemption.core.gradient import Gradient, Have, Look, Price, Prices
@@ -45,6 +46,12 @@ class Need:
     def shares(self) -> bool:
         """Whether it takes a part of a card, and may share it with others."""
         return bool(self.gpu_milli or self.gpu_bytes)
+
+    @property
+    def milli_each(self) -> int:
+        """Thousandths that each of its cards counts as where only events are read, which tell of no cards: what was
+        asked for in bytes counts as a card, a turn as what was asked for of it."""
+        return self.gpu_milli or (instance_milli(self.mig_profile) if self.mig_profile else MILLI)
 
     def part(self, kind: Kind) -> int:
         """Thousandths that it takes of each card of this kind, or `NEVER`."""

@@ -58,6 +58,13 @@ def kinds_of(need: Need) -> tuple[Kind, ...]:
     return _ordered({kind for kind, takes in wanted if takes})
 
 
+def contends(need: Need, other: Need, lacked: Collection[Kind]) -> bool:
+    """Whether one who takes `need` takes of the kinds that another lacks. A MIG instance is no card, and none of
+    another profile."""
+    taken = {kind for kind in kinds_of(need) if kind in lacked}
+    return bool(taken - {Kind.GPU} if need.mig_profile != other.mig_profile else taken)
+
+
 def place(ledger: Ledger, need: Need, terms: Terms = ANYWHERE, soon: Soon | None = None) -> Placement | None:
     """The best place for one replica, or None when it fits nowhere now."""
     if soon is not None:

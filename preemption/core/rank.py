@@ -75,7 +75,8 @@ class Round:
     now: Instant
     set_aside: SetAside | None = None
     """What training gave up for models; None: training has never been asked."""
-    _claims: dict[tuple[Kind, Terms], Claim] = field(default_factory=dict)
+    _claims: dict[tuple[Kind, str, Terms], Claim] = field(default_factory=dict)
+    """By kind, and of cards by MIG profile: an instance is no card, and none of another profile."""
     _changed: set[str] = field(default_factory=set)
     _lacks: dict[Ask, Lack] = field(default_factory=dict)
     _claimed: set[Ask] = field(default_factory=set)
@@ -267,8 +268,9 @@ class Round:
             self.claimants[ask] = seat.model
         priority = seat.declared.priority
         for kind in found.claims:
-            if (kind, terms) not in self._claims or self._claims[kind, terms].priority < priority:
-                self._claims[kind, terms] = Claim(priority, seat.model, terms)
+            what = kind, _profile(kind, need), terms
+            if what not in self._claims or self._claims[what].priority < priority:
+                self._claims[what] = Claim(priority, seat.model, terms)
 
     def _claims_before(self, need: Need, priority: int) -> list[Claim]:
         """Higher priorities' claims to something that `need` takes of; the highest first."""
@@ -276,8 +278,8 @@ class Round:
             return []
         kinds = kinds_of(need)
         found = {
-            claim.model: claim for (kind, _), claim in self._claims.items()
-            if kind in kinds and claim.priority > priority
+            claim.model: claim for (kind, profile, _), claim in self._claims.items()
+            if kind in kinds and profile == _profile(kind, need) and claim.priority > priority
         }  # fmt: skip
         return sorted(found.values(), key=lambda claim: (-claim.priority, claim.model))
 
@@ -315,6 +317,11 @@ class Round:
         else:
             seat.await_weights(since, min(until, *heard))
         return True
+
+
+def _profile(kind: Kind, need: Need) -> str:
+    """Of cards: the MIG profile that is asked for."""
+    return need.mig_profile if kind is Kind.GPU else ""
 
 
 def rank_of(seat: Seat, now: Instant) -> Rank:

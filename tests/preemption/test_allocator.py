@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from events.types.replicas import ReplicaState
+from events.types.replicas import Card, ReplicaState
+from events.types.shared import Resources
 from preemption.core.view import Reason
 from tests.support.pool import GI, World, assert_not_overcommitted, needs, node
 
@@ -204,6 +207,33 @@ def test_a_lower_priority_waits_for_what_a_higher_one_lacks() -> None:
     world.wish("high", 0)
     world.decide()
     assert world.live("low") == ["low-r1-0"]
+
+
+@pytest.mark.parametrize(
+    ("first", "beside", "waits"),
+    [
+        (needs(mig="1g.5gb"), [needs(gpus=1), needs(mig="3g.20gb"), needs(fraction=0.5)], [needs(mig="1g.5gb")]),
+        (needs(gpus=3), [needs(mig="1g.5gb"), needs(mig="3g.20gb")], [needs(gpus=1), needs(fraction=0.5)]),
+    ],
+)
+def test_who_lacks_instances_claims_no_cards(first: Resources, beside: list[Resources], waits: list[Resources]) -> None:
+    """A higher priority waits in vain: only who takes what it lacks waits for it, cards or instances of a profile."""
+    mig = (Card(id=f"m{at}", product="NVIDIA A100-SXM4-40GB", profile=profile)
+           for at, profile in enumerate(("1g.5gb", "1g.5gb", "3g.20gb")))  # fmt: skip
+    machine = node(gpus=4)
+    world = World(replace(machine, cards=(*machine.cards, *mig)))
+    for name, resources in (("held", needs(gpus=2)), ("small", needs(mig="1g.5gb"))):
+        world.declare(name, resources=resources)
+        world.wish(name, 1)
+    world.decide()
+    world.declare("high", priority=200, resources=first)
+    world.wish("high", 2)
+    for at, resources in enumerate((*beside, *waits)):
+        world.declare(f"low{at}", priority=50, resources=resources)
+        world.wish(f"low{at}", 1)
+    world.decide()
+    got = [bool(world.live(f"low{at}")) for at in range(len(beside) + len(waits))]
+    assert got == [True] * len(beside) + [False] * len(waits)
 
 
 def test_a_wish_that_fits_nowhere_blocks_nobody() -> None:

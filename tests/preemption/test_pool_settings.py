@@ -9,15 +9,17 @@ import pytest
 from events.clock import SimulatedClock, settle
 from events.types.pools import CardMarked, PoolDeclared
 from events.types.replicas import Card, CardsObserved
+from events.types.shared import Resources
 from events.types.training import Ending, MemberStatus, RunState, TrainingObserved
 from preemption.core.gpus.cards import units
 from preemption.core.lending.policy import LendingPolicy
 from preemption.core.reclaim.pool_policy import PoolPolicy
+from preemption.core.reclaim.prechecking import task_of
 from preemption.core.reclaim.words import Words
 from tests.preemption.test_loop import declared, running, wish
 from tests.preemption.test_loop_training import TrainingBench, job
 from tests.support.lending import LendingWorld, assert_nothing_twice
-from tests.support.pool import needs, node
+from tests.support.pool import GI, needs, node
 
 
 def settings(**spec: object) -> PoolDeclared:
@@ -100,10 +102,33 @@ def test_an_instance_is_worth_its_part_of_the_card(product: str, profile: str, p
     """By compute slices; the same for victims, for moves, and in what `relume gpus` shows."""
     whole, one = Card(id="g", product=product), Card(id="g", product=product, profile=profile)
     assert PoolPolicy().worth(one) == pytest.approx(part * PoolPolicy().worth(whole))
-    best = PoolPolicy().best([whole, one], profile)
-    assert best == PoolPolicy().worth(one if profile else whole)
-    assert PoolPolicy().best([whole], "3g.20gb") == PoolPolicy().worth(whole), "where none is one: the best of all"
-    assert PoolPolicy().best([], profile) == 1.0
+    asked = task_of(Resources(mig_profile=profile) if profile else Resources(gpus=1))
+    assert PoolPolicy().best([whole, one], asked) == pytest.approx(PoolPolicy().worth(one if profile else whole))
+
+
+H100, L4 = Card(id="h", product="NVIDIA H100 80GB HBM3"), Card(id="l", product="L4", memory_bytes=24 * GI, virtual=True)
+BEST = PoolPolicy().worth(H100)
+
+
+@pytest.mark.parametrize(
+    ("cards", "asked", "worth"),
+    [
+        ([H100, L4], Resources(gpus=2), 2 * BEST),
+        ([H100, L4], Resources(gpu_fraction=0.25), 0.25 * BEST),
+        ([L4], Resources(gpu_bytes=6 * GI), 0.25 * PoolPolicy().worth(L4)),
+        ([replace(L4, turns=4)], Resources(gpu_bytes=GI), 0.25 * PoolPolicy().worth(L4)),
+        ([replace(H100, turns=2), L4], Resources(gpus=1), PoolPolicy().worth(L4)),
+        ([replace(H100, profile="1g.10gb"), L4], Resources(gpus=1), PoolPolicy().worth(L4)),
+        ([H100], Resources(mig_profile="3g.40gb"), 3 / 7 * BEST),
+        ([H100], Resources(cpu=4), 0.0),
+        ([], Resources(gpus=2), 2.0), ([], Resources(mig_profile="2g.12gb"), 0.5),
+    ],
+)  # fmt: skip
+def test_what_is_asked_for_is_worth_its_part_of_the_best_card(
+    cards: list[Card], asked: Resources, worth: float
+) -> None:
+    """Of those that it could be on; so much waiting for it costs. Bytes, turns and instances are no whole cards."""
+    assert PoolPolicy().best(cards, task_of(asked)) == pytest.approx(worth, rel=0.01)
 
 
 def test_who_yields_depends_on_what_cards_are_worth() -> None:

@@ -104,4 +104,4 @@ def _put_instances(space: Space, profile: str, rows: Ints, columns: Ints, after:
         start = tables.start(profile, int(state[index, column]))
         assert start is not None
         state[index, column] |= tables.profiles[profile].bits(start)
-        free[index, column] = tables.free_slices(int(state[index, column])) * MILLI // tables.slices
+        free[index, column] = tables.free_milli(int(state[index, column]))

@@ -9,8 +9,8 @@ from events.types.replicas import CLOSES, Card, CardsObserved
 from preemption.core.gpus.boards import domains_of, network_of
 from preemption.core.gpus.mig import INSTANCE
 from preemption.core.gpus.mig_names import compute_part
-from preemption.core.gpus.parts import usable_bytes
-from preemption.core.gpus.shapes import MILLI, CardSpec, Mode, NodeSpec
+from preemption.core.gpus.parts import NEVER, kind_of, part_of, usable_bytes
+from preemption.core.gpus.shapes import MILLI, CardSpec, Mode, NodeSpec, Task
 from preemption.core.gpus.topology import Domain
 
 A100_TERAFLOPS: Final = 312.0
@@ -43,12 +43,30 @@ def card_units(card: Card, own: Mapping[str, float] | None = None) -> float:
     return units(card.product, own) * compute_part(card.product, card.profile)
 
 
-def best_units(cards: Iterable[Card], profile: str, own: Mapping[str, float] | None = None) -> float:
-    """What the best of these is worth to work that asks for such MIG instances (empty: for cards). Where none is such
-    an instance, the best of all; 1.0 where there is none."""
-    kinds = {(card.product, card.profile): card for card in cards}.values()
-    such = [card for card in kinds if profile and card.profile == profile]
-    return max((card_units(card, own) for card in such or kinds), default=1.0)
+def best_units(cards: Iterable[Card], task: Task, own: Mapping[str, float] | None = None) -> float:
+    """What it would have of the best of these is worth to one piece of work, in A100s: whole cards, its part of one, a
+    turn, a MIG instance. Where it could be on none, the same of the best card; that is 1.0 where there is none."""
+    if not task.gpus:
+        return 0.0
+    cards = list(cards)
+    such = [units(card.product, own) * part for card in cards if (part := _part_for(task, card)) is not None]
+    if such:
+        return task.gpus * max(such)
+    part = compute_part("", task.profile) if task.profile else task.gpus * task.milli / MILLI
+    return part * max((units(card.product, own) for card in cards), default=1.0)
+
+
+def alike_cards(cards: Iterable[Card]) -> tuple[Card, ...]:
+    """One card of each kind that is worth something else to somebody: for `best_units` of a large pool."""
+    return tuple({(card.product, card.profile, card.turns, usable_bytes(card)): card for card in cards}.values())
+
+
+def _part_for(task: Task, card: Card) -> float | None:
+    """Which part of its card such work takes of an entry of the inventory; None where it cannot be on it."""
+    if task.profile or card.profile:
+        return compute_part(card.product, card.profile) if task.profile == card.profile else None
+    part = part_of(task.milli, task.gpu_bytes, kind_of(card))
+    return None if part == NEVER else part / MILLI
 
 
 def node_spec(seen: CardsObserved) -> NodeSpec:

@@ -18,7 +18,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from preemption.core.gpus.mig_names import MOST_SLICES, instance_milli
 from preemption.core.gpus.mig_table import PROFILES, SLICES
+from preemption.core.gpus.shapes import MILLI
 
 MEDIA = 1 << 8
 """The bit of a state that says: a ``+me`` instance exists."""
@@ -65,7 +67,9 @@ class Family:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.compute, self.slices = (1, 1) if name.startswith(INSTANCE) else SLICES.get(name, (7, 8))
+        self.compute, self.slices = (1, 1) if name.startswith(INSTANCE) else SLICES.get(name, MOST_SLICES)
+        self.milli = instance_milli(name.removeprefix(INSTANCE)) if name.startswith(INSTANCE) else MILLI
+        """Thousandths of a card that there are of it."""
         rows = ((name.removeprefix(INSTANCE), 1, 1, 0, (0,)),) if name.startswith(INSTANCE) else PROFILES[name]
         self.profiles = {row[0]: Profile(*row) for row in rows}
         self._fits = {name: self._table(profile) for name, profile in self.profiles.items()}
@@ -108,6 +112,10 @@ class Family:
     def free_slices(self, state: int) -> int:
         """Memory slices that no instance covers."""
         return self.slices - (state & (MEDIA - 1)).bit_count()
+
+    def free_milli(self, state: int) -> int:
+        """Thousandths of a card that no instance covers, by memory slices."""
+        return self.free_slices(state) * self.milli // self.slices
 
     def room(self, profile: str, state: int) -> int:
         """How many more instances of `profile` fit."""

@@ -6,11 +6,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Final
 
 from preemption.core.gpus.mig_table import OTHER_NAMES, PRODUCTS, PROFILES, SLICES, Row
+from preemption.core.gpus.shapes import MILLI
 
 _NUMBERS: Final = re.compile(r"([0-9]{1,3})g\.([0-9]{1,4})")
+_COMPUTE: Final = re.compile(r"([0-9]{1,3})g\..*")
+
+MOST_SLICES: Final = (7, 8)
+"""(compute slices, memory slices) of all cards but those in `SLICES`."""
 
 SIZE_GAP: Final = 0.05
 """A card's memory may be this far from the size in the family's name (an H100 with "80 GB" reports 79.6 GiB)."""
@@ -53,7 +59,7 @@ def starts_beside(family: str, profiles: Sequence[str]) -> tuple[int, ...]:
         if name not in rows:
             near = nearest_profile(name, tuple(rows))
             raise ValueError(f"{family} has no MIG profile {name}; write {near}, or another of {', '.join(rows)}")
-    compute, slices = SLICES.get(family, (7, 8))
+    compute, slices = SLICES.get(family, MOST_SLICES)
     if sum(name.endswith("+me") for name in profiles) > 1:
         raise ValueError(f"one {family} has one set of media engines; write +me once")
     starts = _starts([rows[name] for name in profiles], 0, compute) if len(profiles) <= slices else None
@@ -76,14 +82,22 @@ def family_of(product: str, memory_bytes: int = 0) -> str | None:
 
 def compute_part(product: str, profile: str) -> float:
     """Which part of its card's compute slices an instance of this profile has (``3g.20gb`` of an A100: 3/7; what the
-    profile leaves to one of several programs, ``1c.3g.20gb``, is still that). 1.0: no MIG instance."""
-    found = re.search(r"(\d+)g\.", profile)
+    profile leaves to one of several programs, ``1c.3g.20gb``, is still that). Where the product is not known, of the
+    cards that have the profile those with most slices. 1.0: no MIG instance."""
+    found = _COMPUTE.search(profile)
     if found is None:
         return 1.0
     words = product.replace("RTX PRO 6000", "RTX").split()
-    near = [name for name in PROFILES if name.partition("-")[0] in words]
-    compute, _ = SLICES.get(near[0] if near else "", (7, 8))
+    near = [name for name in PROFILES if name.partition("-")[0] in words][:1] or families_with(found[0])
+    compute = max((SLICES.get(name, MOST_SLICES)[0] for name in near), default=MOST_SLICES[0])
     return min(1.0, int(found[1]) / compute)
+
+
+@lru_cache(maxsize=256)
+def instance_milli(profile: str) -> int:
+    """Thousandths of a card that an instance counts as where only its profile is known, rounded down: so all that are
+    beside each other are no more than their card."""
+    return max(1, int(MILLI * compute_part("", profile)))
 
 
 def named_bytes(family: str) -> int:

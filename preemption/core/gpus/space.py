@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from preemption.core.gpus.mig import MEDIA, family
+from preemption.core.gpus.mig import family
 from preemption.core.gpus.parts import NEVER, Kind, part_of
-from preemption.core.gpus.shapes import MILLI, Mode, NodeSpec, Spot, Task
+from preemption.core.gpus.shapes import Mode, NodeSpec, Spot, Task
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -40,7 +40,7 @@ class Space:
         self.turns: Ints = np.zeros(shape, dtype=np.int64)
         self.usable: Ints = np.zeros(shape, dtype=np.int64)
         self.size: Ints = np.zeros(shape, dtype=np.int64)
-        """Thousandths of a card that there are: 1000, and less of a turn of a time-sliced one."""
+        """Thousandths of a card that there are: 1000, and less of a turn of a time-sliced one, or a MIG instance."""
         self.free: Ints = np.zeros(shape, dtype=np.int64)
         """Thousandths that are free; of a MIG card: of its memory slices."""
         self.state: Ints = np.zeros(shape, dtype=np.int64)
@@ -58,6 +58,7 @@ class Space:
                 self.turns[row, column] = card.turns
                 self.size[row, column] = self.free[row, column] = Kind(card.usable_bytes, card.turns).size
                 if card.mode is Mode.MIG:
+                    self.size[row, column] = self.free[row, column] = family(card.family).milli
                     self.families.setdefault(card.family, np.zeros(shape, dtype=np.bool_))[row, column] = True
                     self.kinds[row, column] = 1 + list(self.families).index(card.family)
         self.is_plain = bool(((self.mode == Mode.ABSENT) | (self.mode == Mode.SHARED)).all())
@@ -141,6 +142,10 @@ class Space:
         takes = min(int(self.need(task)[row, columns[0]]), int(self.size[row, columns[0]]))
         return Spot(row, columns, takes)
 
+    def takes(self, task: Task, spot: Spot, column: int) -> int:
+        """Thousandths of a card that one who holds this spot has of it; all of a MIG instance."""
+        return int(self.size[spot.node, column]) if task.profile else spot.milli
+
     def fits_cards(self, task: Task, rows: Ints | slice = slice(None)) -> Flags:
         """By card: whether `task` could use it now."""
         if not task.profile:
@@ -207,7 +212,7 @@ class Space:
             )
         state ^= bits
         self.state[spot.node, column] = state
-        self.free[spot.node, column] = tables.free_slices(state & ~MEDIA) * MILLI // tables.slices
+        self.free[spot.node, column] = tables.free_milli(state)
 
 
 def _network(nodes: Sequence[NodeSpec]) -> Ints:

@@ -188,12 +188,8 @@ def resumed(case: Case, seen: TrainingObserved) -> Case:
 
 
 def gpus_of(members: tuple[MemberGrant, ...]) -> float:
-    """Cards that these members hold together, in whole cards. (A MIG instance counts as one.)"""
-    total = 0.0
-    for member in members:
-        share = need_of(member.resources).gpu_milli or MILLI
-        total += len(member.placement.gpus) * share / MILLI
-    return total
+    """Cards that these members hold together, in whole cards, parts added up."""
+    return sum(len(one.placement.gpus) * need_of(one.resources).milli_each for one in members) / MILLI
 
 
 def cards_of(members: tuple[MemberGrant, ...]) -> tuple[str, ...]:

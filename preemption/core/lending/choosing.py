@@ -144,8 +144,7 @@ def drains_of(drains: Mapping[str, Instant], mirror: Mirror, policy: LendingPoli
 def shortage_value(short: Short, mirror: Mirror) -> Shortage:
     """A shortage as the planner sees it."""
     task = task_of_need(short.need)
-    best = mirror.best_worth(task.profile)
-    worth = max(LEAST_WORTH, best * (task.gpus * task.milli / 1000))
+    worth = max(LEAST_WORTH, mirror.best_worth(task))
     return Shortage(
         name=short.name, task=task, count=short.count, priority=short.priority, since=short.since, worth=worth
     )

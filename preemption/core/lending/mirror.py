@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from events.types.grants import Placement
+from events.types.replicas import Card
 from events.types.shared import Resources
-from preemption.core.gpus.cards import best_units, card_units, node_spec
+from preemption.core.gpus.cards import alike_cards, best_units, card_units, node_spec
 from preemption.core.gpus.mig import family
 from preemption.core.gpus.mix import Mix
 from preemption.core.gpus.shapes import MILLI, Spot, Task
@@ -29,6 +30,8 @@ class Mirror:
         self._taken: dict[str, tuple[Holding, Held | None]] = {}
         self._worth: dict[str, dict[str, float]] = {}
         self._units: dict[str, float] = {}
+        self._kinds: tuple[Card, ...] = ()
+        """One card of each kind."""
         self.space = Space([])
         self.columns: list[dict[str, int]] = []
         """By row: the column of each card."""
@@ -85,7 +88,7 @@ class Mirror:
             held = self.held(holding)
             if held is not None:
                 for column in held.spot.cards:
-                    total[held.spot.node, column] += held.spot.milli
+                    total[held.spot.node, column] += self.space.takes(held.task, held.spot, column)
         return total
 
     def partial(self) -> Ints:
@@ -103,18 +106,17 @@ class Mirror:
         part = 1.0 if held is None or held.task.profile else held.spot.milli / MILLI
         return part * sum(known.get(card, 1.0) for card in holding.placement.gpus)
 
-    def best_worth(self, profile: str) -> float:
-        """What the best card of the pool, or the best instance of this MIG profile, is worth in A100s."""
-        cards = (card for seen in self._ledger.seen.values() for card in seen.cards)
-        return best_units(cards, profile, self._units)
+    def best_worth(self, task: Task) -> float:
+        """What such work would have of the best card of the pool is worth, in A100s."""
+        return best_units(self._kinds, task, self._units)
 
     def _rebuild(self) -> None:
         self._nodes = dict(self._ledger.seen)
         specs = [node_spec(seen) for _, seen in sorted(self._ledger.seen.items())]
         self.space = Space(specs)
         self.columns = [{card.id: column for column, card in enumerate(spec.cards)} for spec in specs]
-        kinds = {(card.product, card.profile): card for seen in self._ledger.seen.values() for card in seen.cards}
-        worth = {kind: card_units(card, self._units) for kind, card in kinds.items()}
+        self._kinds = alike_cards(card for seen in self._ledger.seen.values() for card in seen.cards)
+        worth = {(card.product, card.profile): card_units(card, self._units) for card in self._kinds}
         self._worth = {
             node: {card.id: worth[card.product, card.profile] for card in seen.cards}
             for node, seen in self._ledger.seen.items()

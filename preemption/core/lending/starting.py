@@ -25,7 +25,7 @@ from preemption.core.lending.mirror import Mirror
 from preemption.core.lending.seat import JobSeat
 from preemption.core.lending.shortages import Hungry
 from preemption.core.limits import tally_of
-from preemption.core.placement import could_hold, kinds_of
+from preemption.core.placement import contends, could_hold, kinds_of
 from preemption.core.tasks import task_of_need
 
 
@@ -152,9 +152,9 @@ class _Placing:
 
 def _without(view: Space, ledger: Ledger, need: Need, lacked: Sequence[Hungry]) -> Space:
     """A copy of the view in which the nodes that could hold one of these are full, for who takes of what they lack."""
-    trial, takes = view.copy(), frozenset(kinds_of(need))
+    trial = view.copy()
     for other in lacked:
-        if not takes & other.kinds:
+        if not contends(need, other.need, other.kinds):
             continue
         rows = [row for row, spec in enumerate(view.nodes)
                 if spec.name in ledger.nodes and could_hold(ledger.nodes[spec.name], other.need)]  # fmt: skip

@@ -145,10 +145,9 @@ class Questions:
         """What would become of replicas of a model; they count as placed in what is asked after it."""
         mix = self._usually.with_model(asked.model, asked.resources)
         task, scene = task_of(asked.resources), replace(self._scene, mix=mix)
-        best = self._policy.best(self.pool.cards, task.profile)
         shortage = Shortage(
             name=asked.model, task=task, count=asked.replicas, priority=asked.priority, since=self._now,
-            worth=task.gpus * task.milli / MILLI * best,
+            worth=self._policy.best(self.pool.cards, task),
         )  # fmt: skip
         plan = plan_one(scene, shortage, self._policy.lending.reclaim, self._now)
         room = int(scene.space.room(task).sum())
@@ -180,7 +179,7 @@ class Questions:
         else:
             shortage = Shortage(
                 name=asked.job, task=task, count=asked.least, priority=asked.priority, since=self._now,
-                worth=task.gpus * task.milli / MILLI,
+                worth=self._policy.best(self.pool.cards, task),
             )  # fmt: skip
             plan = plan_one(replace(scene, space=left), shortage, self._policy.lending.reclaim, self._now)
             starts = self._starts(plan, view, task, asked)
@@ -246,7 +245,7 @@ class Questions:
         empty = Space([node_spec(node) for node in self.pool.nodes])
         for one in self._around.short:
             other = task_of(one.resources)
-            if one.priority <= asked.priority or bool(other.gpus) != bool(task.gpus):
+            if one.priority <= asked.priority or (bool(other.gpus), other.profile) != (bool(task.gpus), task.profile):
                 continue
             rows = np.flatnonzero(empty.room(other) > 0)
             left.free[rows] = np.minimum(left.free[rows], 0)
@@ -289,7 +288,7 @@ class Questions:
         self._scene = replace(later, jobs=(*later.jobs, placed))
         for spot in plan.spots:
             for column in spot.cards:
-                self._training[spot.node, column] += spot.milli
+                self._training[spot.node, column] += self._scene.space.takes(task, spot, column)
         self._mark_partial(task, plan.spots)
 
     def _worth(self, spots: Sequence[Spot]) -> float:

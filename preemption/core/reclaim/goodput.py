@@ -21,7 +21,7 @@ from typing import Final
 from events.types.accounts import KeptAt, OpenRun, TrainingAccounted
 from events.types.training import CheckpointStatus, Ending, MemberStatus, NoticeStatus, RunState, TrainingObserved
 from events.units import Instant
-from preemption.core.inventory import MILLI, need_of
+from preemption.core.inventory import need_of
 
 COMMITS_MOST: Final = 16
 """Newest checkpoints of which is remembered what was kept by then, should a run come back to an older one. Chosen:
@@ -293,7 +293,7 @@ def _added(account: Account, amounts: Parts) -> Account:
 
 
 def _milli(members: Sequence[MemberStatus]) -> int:
-    return sum(len(one.gpus) * (need_of(one.resources).gpu_milli or MILLI) for one in members)
+    return sum(len(one.gpus) * need_of(one.resources).milli_each for one in members)
 
 
 def _ms(instant: float) -> int:

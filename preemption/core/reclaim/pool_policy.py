@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from events.types.replicas import Card
 from events.units import Seconds
 from preemption.core.calling import CallPolicy
+from preemption.core.gpus.shapes import Task
 from preemption.core.lending.policy import LendingPolicy
 
 
@@ -29,11 +30,11 @@ class PoolPolicy:
 
         return card_units(card, self.units)
 
-    def best(self, cards: Iterable[Card], profile: str) -> float:
-        """What the best of these is worth to work that asks for such MIG instances (empty: for cards)."""
+    def best(self, cards: Iterable[Card], task: Task) -> float:
+        """What such work would have of the best of these is worth, in A100s."""
         from preemption.core.gpus.cards import best_units  # noqa: PLC0415 - see `worth`
 
-        return best_units(cards, profile, self.units)
+        return best_units(cards, task, self.units)
 
 
 DEFAULT = PoolPolicy()

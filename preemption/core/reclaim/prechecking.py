@@ -67,11 +67,11 @@ class Pool:
         """All of them, whoever holds them."""
         return [card for node in self.nodes for card in node.cards]
 
-    def free_milli(self, node: str, card: str) -> int:
-        """Thousandths of a card that nobody holds."""
+    def free_share(self, node: str, card: str) -> float:
+        """The share of an entry of the inventory (a card, a turn, a MIG instance) that nobody holds."""
         row = self.space.index[node]
-        ids = [spec.id for spec in self.space.nodes[row].cards]
-        return max(0, int(self.unheld.free[row, ids.index(card)]))
+        column = [spec.id for spec in self.space.nodes[row].cards].index(card)
+        return max(0, int(self.unheld.free[row, column])) / int(self.space.size[row, column])
 
     def fragmented_milli(self, node: str) -> float:
         """F of one node, in thousandths of a card."""
@@ -85,7 +85,7 @@ class Pool:
             spot = self.spot(holder.placement, task_of(holder.resources))
             if spot is not None and holder.model.startswith(OF_TRAINING):
                 for column in spot.cards:
-                    total[spot.node, column] += spot.milli
+                    total[spot.node, column] += self.space.takes(task_of(holder.resources), spot, column)
         return total
 
     def partial(self) -> Ints:

@@ -50,6 +50,18 @@ class NodeRoom:
             else:
                 self.free[card] += sign * held.spot.milli
 
+    def uses(self, card: int) -> bool:
+        """Whether a replica could be on this card, were nobody on it."""
+        if self.task.profile:
+            name = self.families[card]
+            return bool(name) and self.task.profile in family(name).profiles
+        return self.need[card] < NEVER
+
+    def has_cores(self, replicas: int) -> bool:
+        """Whether there are cores and memory for so many replicas now."""
+        task = self.task
+        return self.cpu >= replicas * task.cpu_milli and self.memory >= replicas * task.memory_bytes
+
     def count(self) -> int:
         """How many replicas fit."""
         if not self.accepts:

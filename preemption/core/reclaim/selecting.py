@@ -75,12 +75,13 @@ class Selection:
 
     def __init__(self, space: Space, shortage: Shortage, units: Sequence[Unit]) -> None:
         self._space, self._shortage = space, shortage
+        jobs = frozenset(unit.job for unit in units)
+        units = _of_use(space, shortage, units)
+        self._useless = jobs - {unit.job for unit in units}
+        """Jobs that hold nothing which could be of use."""
         self._units = sorted(units, key=lambda unit: (unit.cost, unit.turn))
-        self._here: dict[int, dict[Key, list[tuple[int, Held]]]] = defaultdict(dict)
+        self._here = _by_node(self._units)
         self._by_key = {unit.key: unit for unit in self._units}
-        for unit in self._units:
-            for member, held in zip(unit.members, unit.held, strict=True):
-                self._here[held.spot.node].setdefault(unit.key, []).append((member, held))
         self._base = {row: node_room(space, row, shortage.task) for row in self._here}
         self._counts = {row: room.count() for row, room in self._base.items()}
         self._room = int(space.room(shortage.task).sum())
@@ -88,24 +89,15 @@ class Selection:
 
     def choose(self) -> Chosen:
         """The cheapest units that were found to be enough."""
-        useless = self._useless()
         enough = self._take_bundles()
         if not enough:
-            return Chosen((), (), useless, enough=False)
+            return Chosen((), (), self._useless, enough=False)
         first = dict(self._taken)
         self._fill_back()
         self._swap()
         taken = tuple(sorted(self._taken.values(), key=lambda unit: (unit.cost, unit.turn)))
         put_back = tuple(unit for key, unit in sorted(first.items()) if key not in self._taken)
-        return Chosen(taken, put_back, useless, enough=True)
-
-    def _useless(self) -> frozenset[str]:
-        """Jobs that hold nothing on any node that could take one more replica were all gone."""
-        useful: set[str] = set()
-        for row, here in self._here.items():
-            if self._count_without(row, here) > self._counts[row]:
-                useful.update(job for job, _ in here)
-        return frozenset(unit.job for unit in self._units) - useful
+        return Chosen(taken, put_back, self._useless, enough=True)
 
     def _take_bundles(self) -> bool:
         heap: list[tuple[float, float, int, int]] = []
@@ -193,8 +185,8 @@ class Selection:
 
     def _freed(self, row: int, unit: Unit) -> float:
         """How much of cards a unit frees on a node; a little where it frees cores only."""
-        return sum(1000 if held.task.profile else held.spot.milli * len(held.spot.cards)
-                   for _, held in self._here[row][unit.key]) or 1e-3  # fmt: skip
+        return sum(self._space.takes(held.task, held.spot, column)
+                   for _, held in self._here[row][unit.key] for column in held.spot.cards) or 1e-3  # fmt: skip
 
     def _is_taken(self, key: Key) -> bool:
         """Whether a unit is taken, or all that it would free is."""
@@ -261,6 +253,34 @@ class Selection:
                     break
                 self._drop(cheap.key)
         self._fill_back()
+
+
+def _of_use(space: Space, shortage: Shortage, units: Sequence[Unit]) -> list[Unit]:
+    """Those that hold something on a node which could take one more replica were all gone: a card that it could use,
+    or, where cores or memory are short too, anything."""
+    useful: set[Key] = set()
+    for row, there in _by_node(units).items():
+        base = node_room(space, row, shortage.task)
+        trial = NodeTrial(base, there)
+        for key in there:
+            trial.leave(key)
+        if trial.count() <= base.count():
+            continue
+        any_helps = not base.has_cores(shortage.count)
+        useful.update(
+            key for key, held in there.items()
+            if any_helps or any(base.uses(column) for _, one in held for column in one.spot.cards)
+        )  # fmt: skip
+    return [unit for unit in units if unit.key in useful]
+
+
+def _by_node(units: Iterable[Unit]) -> dict[int, dict[Key, list[tuple[int, Held]]]]:
+    """What units hold on each node, with the member that does."""
+    here: dict[int, dict[Key, list[tuple[int, Held]]]] = defaultdict(dict)
+    for unit in units:
+        for member, held in zip(unit.members, unit.held, strict=True):
+            here[held.spot.node].setdefault(unit.key, []).append((member, held))
+    return here
 
 
 def _distinct_orders(orders: Iterable[Sequence[Unit]]) -> list[Sequence[Unit]]:

@@ -28,7 +28,12 @@ class Usually:
         self._models[name] = resources
         self._gradient.declare(name, need_of(resources))
         kinds = self._gradient.typical()
-        tasks = [Task(cpu_milli=one.cpu, gpus=one.gpus, milli=one.milli or MILLI, profile=one.profile) for one in kinds]
+        tasks = [
+            Task(
+                cpu_milli=one.cpu, gpus=one.gpus, milli=one.milli or MILLI, gpu_bytes=one.gpu_bytes, profile=one.profile
+            )
+            for one in kinds
+        ]  # fmt: skip
         return Mix(tuple(tasks), tuple(one.weight for one in kinds))
 
     def with_job(self, name: str, resources: Resources) -> Mix:

@@ -9,9 +9,17 @@ import pytest
 
 from events.log import Query
 from events.names import Topic
+from events.types.grants import Placement
 from events.types.reclaims import ReclaimLedger
 from events.types.replicas import Card, CardsObserved
-from events.types.training import CheckpointCommitted, CheckpointFailed, CheckpointStatus, TrainingDeclared
+from events.types.shared import Resources
+from events.types.training import (
+    CheckpointCommitted,
+    CheckpointFailed,
+    CheckpointStatus,
+    MemberGrant,
+    TrainingDeclared,
+)
 from tests.support.admin import ECHO, Admin
 from tests.support.training_events import AT, TUNE, granted, observed, reclaim, resumed
 
@@ -289,7 +297,23 @@ async def test_the_cards_of_a_job_are_held_in_the_inventory(admin: Admin) -> Non
         {"replica": "tune-0", "model": "training/tune", "share": 1.0}
     ]
     _, top = await get(admin, "/v1alpha1/top")
-    assert top["nodes"][0]["gpusGranted"] == 1
+    assert (top["nodes"][0]["gpusGranted"], top["nodes"][0]["gpus"]) == (1, 2)
+    mig = tuple(Card(id=f"m{at}", product="NVIDIA A100-SXM4-40GB", profile="1g.5gb", virtual=True) for at in range(7))
+    turns = tuple(Card(id=f"t::{at}", product="L4", turns=4, virtual=True) for at in range(4))
+    parts = [
+        MemberGrant(member=f"tune-{at}", resources=resources, placement=Placement(node="local", gpus=(card,)))
+        for at, (card, resources) in enumerate(
+            (
+                ("gpu-0", Resources(gpus=1)),
+                ("m0", Resources(mig_profile="1g.5gb")),
+                ("t::1", Resources(gpu_fraction=0.1)),
+            )
+        )
+    ]
+    await admin.say(CardsObserved(node="local", cpu=4.0, memory_bytes=1 << 34, cards=(*cards, *mig, *turns)))
+    await admin.say(replace(granted(), members=tuple(parts)))
+    _, top = await get(admin, "/v1alpha1/top")
+    assert (top["nodes"][0]["gpusGranted"], top["nodes"][0]["gpus"]) == (1.39, 4), "parts of a card are no cards"
 
 
 async def test_a_plan_is_for_jobs_too(admin: Admin) -> None:

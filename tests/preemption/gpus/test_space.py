@@ -146,6 +146,38 @@ def test_training_leaves_the_reserve() -> None:
     assert space.free[0].sum() == 8000
 
 
+def test_training_leaves_instances_of_each_profile() -> None:
+    """Of seven instances one, of two none; what models hold counts, and what training holds is not taken from it."""
+    small, large = task(profile="1g.5gb"), task(profile="3g.20gb")
+    cards = [CardSpec(id=f"s{at}", mode=Mode.MIG, family="instance:1g.5gb") for at in range(7)]
+    cards += [CardSpec(id=f"l{at}", mode=Mode.MIG, family="instance:3g.20gb") for at in range(2)]
+    space = Space([with_cards("n", *cards)])
+    none = np.zeros_like(space.free)
+    seen = for_training(space, none, none, Reserve())
+    assert (seen.room(small).tolist(), seen.room(large).tolist()) == ([6], [2])
+    assert for_training(space, none, none, Reserve(shared=0.0)).room(small).tolist() == [7]
+    space.take(small, Spot(0, (0,), 0, 0))
+    assert for_training(space, none, none, Reserve()).room(small).tolist() == [6], "a model has the one that is kept"
+    training = none.copy()
+    for card in range(1, 6):
+        space.take(small, Spot(0, (card,), 0, 0))
+        training[0, card] = space.takes(small, Spot(0, (card,), 0, 0), card)
+    assert for_training(space, training, none, Reserve()).room(small).tolist() == [1]
+    space.give(small, Spot(0, (0,), 0, 0))
+    assert for_training(space, training, none, Reserve()).room(small).tolist() == [1]
+
+
+def test_parts_of_cards_add_up_to_cards() -> None:
+    """Instances and turns count as their parts: what is free and of no use is never more than what is free."""
+    instances = [CardSpec(id=f"m{at}", mode=Mode.MIG, family="instance:1g.5gb") for at in range(7)]
+    turns = [CardSpec(id=f"0::{at}", mode=Mode.SLICED, turns=4) for at in range(4)]
+    space = Space([with_cards("n", *instances, *turns, CardSpec(id="whole"))])
+    assert space.gpu_total == space.gpu_free == 7 * 142 + 1000 + 1000
+    assert Fragmentation(space, Mix((task(1),), (1,))).ratio() == pytest.approx(1994 / 2994)
+    space.take(task(profile="1g.5gb"), Spot(0, (0,), 0, 0))
+    assert space.gpu_free == 6 * 142 + 2000
+
+
 def test_what_inference_holds_counts_as_its_reserve() -> None:
     """Training may fill a node on which latency-critical work has its share already, and never more than its own."""
     space = Space([node("a", cards=8)])

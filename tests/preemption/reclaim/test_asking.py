@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from events.types.grants import Placement
@@ -12,8 +14,9 @@ from preemption.core.lending.policy import LendingPolicy
 from preemption.core.reclaim.asking import AnsweredGang, Around, Asked, AskedGang, Questions, Short, Starts
 from preemption.core.reclaim.pool_policy import PoolPolicy
 from preemption.core.reclaim.prechecking import Holder, Pool, task_of
+from preemption.core.reclaim.usually import Usually
 from preemption.core.reclaim.values import Held, Job, ReclaimPlan
-from tests.support.pool import World, needs, node
+from tests.support.pool import GI, World, needs, node
 
 NOW = Instant(10_000.0)
 ONE = needs(gpus=1)
@@ -124,7 +127,7 @@ def test_nothing_is_placed_on_a_cordoned_card() -> None:
     """Whole or as an instance; nobody holds it all the same."""
     pool = Pool([node(gpus=1)], [], [], [("n1", "n1-gpu-0"), ("n1", "none"), ("nowhere", "x")])
     assert Questions(pool, (), FREE, NOW).ask_gang(gang(1)).starts is Starts.LATER
-    assert pool.free_milli("n1", "n1-gpu-0") == 1000
+    assert pool.free_share("n1", "n1-gpu-0") == 1.0
 
 
 @pytest.mark.parametrize(("pairs", "there"), [(0, "b"), (5, "a")])
@@ -143,6 +146,17 @@ def test_what_is_declared_is_what_usually_comes(pairs: int, there: str) -> None:
     assert spots(questions.ask(Asked("one", ONE, 1, 0)).plan) == [there]
     questions = Questions(Pool(nodes, [], []), (), FREE, NOW, Around(models=models))
     assert spots(questions.ask_gang(gang()).plan) == [there]
+
+
+@pytest.mark.parametrize(
+    "resources", [ONE, needs(fraction=0.5), needs(mig="1g.5gb"), Resources(gpu_bytes=GI, cpu=1.0), needs()]
+)
+def test_what_is_typical_is_what_is_asked_for(resources: Resources) -> None:
+    """Whole cards, shares, bytes, instances, none: the plan weighs them as they were declared, else it names places
+    where the allocator does not go."""
+    asked = replace(task_of(resources), memory_bytes=0)
+    assert asked in Usually({}, {}).with_model("one", resources).tasks
+    assert asked in [replace(one, memory_bytes=0) for one in Usually({}, {}).with_job("one", resources).tasks]
 
 
 def spots(plan: ReclaimPlan) -> list[str]:

@@ -8,9 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from events.types.grants import Placement
 from events.types.shared import Resources
-from events.types.training import CheckpointStatus, Ending, MemberStatus, NoticeStatus, RunState, TrainingObserved
+from events.types.training import (
+    CheckpointStatus,
+    Ending,
+    MemberGrant,
+    MemberStatus,
+    NoticeStatus,
+    RunState,
+    TrainingObserved,
+)
 from events.units import Instant
+from preemption.core.lending.case import gpus_of
 from preemption.core.reclaim.accounts import RECORD_EVERY, Accounts
 from preemption.core.reclaim.goodput import Account, Part, gpu_seconds, read_account, see, share, summed
 
@@ -38,6 +48,23 @@ def told(*seen: tuple[float, TrainingObserved]) -> Account:
 
 def seconds(account: Account, at: float) -> dict[str, float]:
     return gpu_seconds(account.parts(Instant(AT + at)))
+
+
+@pytest.mark.parametrize(
+    ("resources", "part"),
+    [
+        (Resources(gpus=1), 1.0), (Resources(gpu_fraction=0.25), 0.25), (Resources(mig_profile="1g.5gb"), 0.142),
+        (Resources(mig_profile="3g.40gb"), 0.428), (Resources(mig_profile="2g.12gb"), 0.5),
+        (Resources(mig_profile="7g.80gb"), 1.0),
+    ],
+)  # fmt: skip
+def test_a_part_of_a_card_counts_as_its_part(resources: Resources, part: float) -> None:
+    """Shares by what was asked for, MIG instances by their compute slices, in what was held and in what a reclaim
+    cost."""
+    members = (MemberStatus(member="tune-0", node="n", gpus=("g0", "g1"), resources=resources),)
+    assert seconds(told((0, replace(run_of(), members=members))), 10)["restore"] == pytest.approx(20 * part)
+    grant = MemberGrant(member="tune-0", resources=resources, placement=Placement(node="n", gpus=("g0", "g1")))
+    assert gpus_of((grant,)) == pytest.approx(2 * part)
 
 
 RUNS = run_of(resumed_step=0, step=0, step_at=AT + 5)

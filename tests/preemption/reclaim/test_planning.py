@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from events.units import Instant, Seconds
-from preemption.core.gpus.shapes import Spot
+from preemption.core.gpus.shapes import CardSpec, Mode, Spot
 from preemption.core.reclaim.planning import Scene, plan_one
 from preemption.core.reclaim.pricing import aged_priority, in_turn, whole_cost
 from preemption.core.reclaim.values import Coming, Job, Outcome, ReclaimPlan, ReclaimPolicy, Why
-from tests.support.gpus import mig_node, node, task
+from tests.support.gpus import GI, mig_node, node, task, with_cards
 from tests.support.reclaim import NOW, POLICY, cards, job, plan_all, scene, shortage
 
 
@@ -76,6 +76,41 @@ def test_who_is_not_needed_after_all_is_put_back() -> None:
     plan = plan_one(scene([node("a"), node("b")], *jobs), shortage(5), POLICY, NOW)
     assert victims(plan) == ["gang"]
     assert whys(plan)["cheap"] is Why.NOT_NEEDED
+
+
+SHORT = {"whole": task(1), "instance": task(profile="1g.5gb"), "part": task(1, 400), "bytes": task(gpu_bytes=30 * GI)}
+
+
+@pytest.mark.parametrize(
+    ("short", "of_use"),
+    [
+        ("whole", {"card"}), ("instance", {"one"}), ("part", {"card"}), ("bytes", {"card"}),
+    ],
+)  # fmt: skip
+def test_who_holds_another_kind_of_card_is_no_dearer_one(short: str, of_use: set[str]) -> None:
+    """On one node with a card, instances and turns: who could free nothing that it could use is told so, however
+    cheap."""
+    specs = (
+        CardSpec(id="whole", usable_bytes=40 * GI),
+        CardSpec(id="m0", mode=Mode.MIG, family="instance:1g.5gb"),
+        CardSpec(id="m1", mode=Mode.MIG, family="instance:3g.20gb"),
+        CardSpec(id="t0", mode=Mode.SLICED, turns=4, usable_bytes=40 * GI),
+    )
+    jobs = (
+        job("card", cards(0, 0), since=9000), job("one", Spot(0, (1,), 0, 0), takes=task(profile="1g.5gb"), since=8000),
+        job("three", Spot(0, (2,), 0, 0), takes=task(profile="3g.20gb")), job("cores", Spot(0), takes=task(0)),
+        job("turn", Spot(0, (3,), 250), takes=task(1, 250)),
+    )  # fmt: skip
+    plan = plan_one(scene([with_cards("a", *specs)], *jobs), shortage(task=SHORT[short]), POLICY, NOW)
+    assert set(victims(plan)) == of_use
+    assert {name for name, why in whys(plan).items() if why is not Why.NO_USE} == of_use
+
+
+def test_where_cores_lack_too_whoever_has_some_is_of_use() -> None:
+    """A model of 40 cores: the card's holder and the one without a card go."""
+    jobs = (job("card", cards(0, 0)), job("cores", Spot(0), takes=task(0, cores=30)))
+    plan = plan_one(scene([node("a", 1)], *jobs), shortage(task=task(1, cores=40)), POLICY, NOW)
+    assert victims(plan) == ["card", "cores"]
 
 
 def test_all_or_none() -> None:
