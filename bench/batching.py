@@ -78,7 +78,7 @@ async def _real(effort: Effort) -> list[Figure]:
         for _ in range(effort.rounds):
             for port in (inner, outer):
                 began = time.perf_counter()
-                found = await _ask_all(session, port, effort.size(6, 2))
+                found = await _ask_all(session, port, effort.size(6, 1))
                 rates[port].append(len(found) / (time.perf_counter() - began))
                 took[port] += found
         async with session.get(f"http://127.0.0.1:{outer}/.relume/batching") as answer:

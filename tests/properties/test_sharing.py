@@ -155,7 +155,7 @@ def test_order_is_kept_when_the_authority_is_killed(seed: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), slots=st.sampled_from((1, 3)), counts=st.booleans())
 def test_no_slot_is_sold_twice_in_many_lives(seed: int, slots: int, counts: bool) -> None:
     """The same, far more often."""
