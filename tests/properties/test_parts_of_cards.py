@@ -12,7 +12,7 @@ from events.types.shared import Resources
 from events.units import Instant
 from preemption.core.gpus.parts import NEVER, Kind, bytes_of, kind_of, part_of
 from preemption.core.inventory import need_of
-from preemption.core.reclaim.asking import Asked, Questions
+from preemption.core.reclaim.asking import Answered, AnsweredGang, Asked, AskedGang, Questions
 from preemption.core.reclaim.pool_policy import PoolPolicy
 from preemption.core.reclaim.prechecking import Holder, Pool
 from preemption.core.reclaim.values import Outcome
@@ -81,6 +81,27 @@ def test_what_the_plan_says_fits_is_granted_and_nothing_else_is(
         assert (plan.plan.outcome is Outcome.FITS) == (got == replicas), (resources, plan.lacks)
         assert got == min(replicas, plan.room)
         assert_within_usable(world)
+
+
+@settings(max_examples=60)
+@given(st.lists(machines(), min_size=1, max_size=2), st.lists(st.tuples(asked(), st.booleans()), max_size=8))
+def test_answers_are_shares_and_name_each_job_once(
+    made: list[CardsObserved], wanted: list[tuple[Resources, bool]]
+) -> None:
+    """Jobs and models in a row, the same job twice, models that take what jobs have: what is free and of no use is a
+    share of all cards whatever is taken on paper, and each job is told of once."""
+    questions = Questions(
+        Pool([replace(one, node=f"n{at}") for at, one in enumerate(made)], [], []), (), PoolPolicy(), Instant(1e4)
+    )
+    for at, (resources, trains) in enumerate(wanted):
+        if trains:
+            answer: Answered | AnsweredGang = questions.ask_gang(AskedGang(f"t{at % 3}", resources, 2, 1, 0))
+        else:
+            answer = questions.ask(Asked(f"m{at}", resources, 2, 100))
+        assert 0 <= answer.before <= 1
+        assert answer.after is None or 0 <= answer.after <= 1
+        named = [verdict.job for verdict in answer.plan.verdicts]
+        assert len(named) == len(set(named))
 
 
 def pool_of(world: World) -> Pool:

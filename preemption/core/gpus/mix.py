@@ -98,8 +98,11 @@ class Fragmentation:
         return self.of(np.arange(len(space.nodes)), space.cpu, space.free)
 
     def ratio(self) -> float:
-        """F of the whole pool as a share of all its cards: 0 when everything free is of use, at most 1."""
-        return float(self.now().sum()) / self.scale / max(1, self._space.gpu_total)
+        """F of the whole pool as a share of all its cards: 0 when everything free is of use, at most 1. (On paper more
+        may be held of a card than there is; of such a card nothing is free.)"""
+        space = self._space
+        lost = self.of(np.arange(len(space.nodes)), space.cpu, np.maximum(space.free, 0))
+        return float(lost.sum()) / self.scale / max(1, space.gpu_total)
 
     def _needs(self, tasks: tuple[Task, ...]) -> Ints:
         """Thousandths by typical task; by card too, unless all cards are alike in this."""

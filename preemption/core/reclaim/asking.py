@@ -166,7 +166,10 @@ class Questions:
         )
 
     def ask_gang(self, asked: AskedGang) -> AnsweredGang:
-        """What would become of a training job; it counts as placed in what is asked after it."""
+        """What would become of a training job; it counts as placed in what is asked after it. Of one that runs it is
+        told what would become of its next run: what it holds is its own."""
+        as_it_is = self._scene, self._training
+        self._leave(asked.job)
         mix = self._usually.with_job(asked.job, asked.resources)
         task, scene = task_of(asked.resources), replace(self._scene, mix=mix)
         view = self._for_training(scene.space)
@@ -189,11 +192,26 @@ class Questions:
         expects = self._expects(starts, asked, task)
         self._take(scene, task, plan, asked)
         placed = len(plan.spots)
+        if not placed:
+            self._scene, self._training = as_it_is
         return AnsweredGang(
             plan=plan, starts=starts, members=placed, room=room, before=before, after=later if placed else None,
             lacks="" if placed else self._why(starts, asked, room), expects=expects,
             behind=() if placed or starts is Starts.NEVER else self._behind(asked),
         )  # fmt: skip
+
+    def _leave(self, job: str) -> None:
+        """A run that goes on makes way for the next one of its job."""
+        mine = next((one for one in self._scene.jobs if one.name == job and not one.yielding), None)
+        if mine is None:
+            return
+        space, self._training = self._scene.space.copy(), self._training.copy()
+        for held in mine.members:
+            space.give(held.task, held.spot)
+            for column in held.spot.cards:
+                self._training[held.spot.node, column] -= space.takes(held.task, held.spot, column)
+        others = tuple(one for one in self._scene.jobs if one is not mine)
+        self._scene = replace(self._scene, space=space, jobs=others)
 
     def _expects(self, starts: Starts, asked: AskedGang, task: Task) -> Expected:
         """When training has room for it, if it must wait for somebody to leave."""

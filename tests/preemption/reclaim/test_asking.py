@@ -114,13 +114,30 @@ def test_each_question_sees_those_before() -> None:
     half = AskedGang("half", needs(fraction=0.5), 2, 2, 0)
     first = questions.ask_gang(half)
     assert (first.starts, {spot.cards for spot in first.plan.spots}) == (Starts.NOW, {first.plan.spots[0].cards})
-    assert questions.ask_gang(gang(1)).starts is Starts.LATER
+    assert questions.ask_gang(AskedGang("other", ONE, 1, 1, 0)).starts is Starts.LATER
     yields = questions.ask(Asked("more", ONE, 1, 100))
     assert (yields.plan.outcome, len(yields.plan.victims)) == ("reclaims", 1)
     protected = Questions(Pool([node(gpus=1)], [], []), (), FREE, NOW)
     assert protected.ask_gang(AskedGang("kept", ONE, 1, 1, 0, protected=True)).starts is Starts.NOW
     refused = protected.ask(Asked("more", ONE, 1, 100))
     assert (refused.plan.outcome, refused.lacks) == ("infeasible", "what is asked for before it takes the room")
+
+
+def test_of_a_job_that_runs_its_next_run_is_told() -> None:
+    """Its cards are its own: it fits where it is, also with more members or other ones; what is asked next sees it
+    once. One that would not fit anew stays as it is."""
+    holders = [Holder("tune-0", "training/tune", Placement(node="n1", gpus=("n1-gpu-0",)), ONE)]
+    pool = Pool([node(gpus=2)], holders, [])
+    (spot,) = [pool.spot(one.placement, task_of(ONE)) for one in holders]
+    assert spot is not None
+    runs = Job(name="tune", members=(Held(task_of(ONE), spot),), started_at=Instant(0.0))
+    for members, starts in ((1, Starts.NOW), (2, Starts.NOW), (3, Starts.NEVER)):
+        questions = Questions(pool, (runs,), FREE, NOW)
+        answered = questions.ask_gang(gang(members))
+        assert (answered.starts, answered.plan.verdicts) == (starts, ())
+        after = questions.ask(Asked("llama", ONE, 2, 100))
+        assert [verdict.job for verdict in after.plan.verdicts] == ["tune"]
+        assert (after.plan.outcome, after.room) == ("reclaims", 2 - (members if starts is Starts.NOW else 1))
 
 
 def test_nothing_is_placed_on_a_cordoned_card() -> None:
