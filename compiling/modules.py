@@ -14,8 +14,8 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 MODULES: Final = (
     *(f"runtime.gateway.{name}" for name in (
         "answer", "budgets", "chunks", "client_connection", "context", "exchange", "ids", "json_body", "last_head",
-        "pool", "request", "request_head", "response_head", "routing", "settings", "sse", "states", "turns", "upstream",
-        "wheel",
+        "outbox", "pool", "request", "request_head", "response_head", "routing", "settings", "sse", "states", "turns",
+        "upstream", "wheel",
     )),
     *(f"runtime.core.{name}" for name in (
         "authority", "commands", "holder", "ledger", "meter", "model_slots", "records", "sketch", "slots",

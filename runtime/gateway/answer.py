@@ -29,11 +29,16 @@ _LAST_CHUNK: Final = b"0\r\n\r\n"
 _JOINED_BELOW: Final = 16_384
 """Head and first bytes are written as one below this size: one system call is cheaper than the copy."""
 _TAIL: Final = 1024
-"""Last bytes of an answer that are kept for its usage object; up to `_MOST_TAIL`, so that not every chunk cuts them."""
-_MOST_TAIL: Final = 2048
+"""Last bytes of an answer that are kept for its usage object, and up to as many more."""
+_PIECE: Final = _TAIL // 2
+"""They are kept as three pieces, and the last one is added to until it has so many: copying all of them for every chunk
+would cost more."""
 _MAX_COLLECTED: Final = 64 * 1024
 _MOST_COUNTS: Final = 16
 """Names of a usage object that are looked at."""
+_N: Final = 110
+_T: Final = 116
+"""Letters that such names end with."""
 
 
 class _Mode(Enum):
@@ -54,8 +59,8 @@ class Answer:
     """One answer. `committed`: its head is sent. `keep_alive`: the connection can carry another request."""
 
     __slots__ = (
-        "_body", "_client", "_collected", "_event_stream", "_head_only", "_minor", "_mode", "_strip", "_tail",
-        "bytes_out", "committed", "keep_alive", "status",
+        "_body", "_client", "_collected", "_event_stream", "_head_only", "_last", "_minor", "_mode", "_older",
+        "_oldest", "_strip", "bytes_out", "committed", "keep_alive", "status",
     )  # fmt: skip
 
     def __init__(self, client: ClientConnection, minor: int, head_only: bool, keep_alive: bool) -> None:
@@ -70,7 +75,10 @@ class Answer:
         self._body: Framing | None = None
         self._strip: ChunkedBody | None = None
         self._event_stream = False
-        self._tail = b""
+        self._oldest = b""
+        self._older = b""
+        self._last = b""
+        """The last bytes of the answer, in three pieces."""
         self._collected = b""
 
     # An engine's answer
@@ -91,7 +99,7 @@ class Answer:
         if type(body) is LengthBody and size < _JOINED_BELOW and self.keep_alive and self._minor:
             # Nearly every answer that is not a stream: what the lines below do, as one piece of formatting.
             self.bytes_out += size
-            self._tail = payload[-_TAIL:]
+            self._last = payload[-_TAIL:]
             self._client.write(b"%b%bContent-Length: %b\r\n\r\n%b" % (start, own, head.digits, payload))
             return
         framing = self._frame(body)
@@ -123,8 +131,12 @@ class Answer:
             if mode is _Mode.ENCODE:
                 data = _chunk(data)
         self.bytes_out += len(data)
-        tail = self._tail + data  # `_remember`, written out: this is done for every chunk
-        self._tail = tail if len(tail) < _MOST_TAIL else tail[-_TAIL:]
+        last = self._last  # `_remember`, written out: this is done for every chunk
+        if len(last) >= _PIECE:
+            self._oldest = self._older
+            self._older = last
+            last = b""
+        self._last = last + data if len(data) <= _TAIL else data[-_TAIL:]
         self._client.write(data)
 
     def finish(self) -> bool:
@@ -139,16 +151,26 @@ class Answer:
     def tokens(self) -> tuple[int, int]:
         """(tokens in, tokens out) as a usage object in the last bytes tells, else zeros."""
         # (Taken apart by the methods of bytes that take few arguments: a third of the price of regular expressions.)
-        _, found, usage = self._tail.rpartition(b'"usage"')
+        tail = self._oldest + self._older + self._last if self._older else self._last
+        at = tail.rfind(b'"usage"')
+        if at < 0:
+            return 0, 0
         taken = made = -1
-        if found:
-            before = b""
-            for part in usage.split(b'_tokens"', _MOST_COUNTS):
-                if taken < 0 and (before[-7:] == b'"prompt' or before[-6:] == b'"input'):
-                    taken = _number(part)
-                elif made < 0 and (before[-11:] == b'"completion' or before[-7:] == b'"output'):
-                    made = _number(part)
-                before = part
+        for _ in range(_MOST_COUNTS):
+            at = tail.find(b'_tokens"', at)
+            if at < 0:
+                break
+            letter = tail[at - 1]
+            if letter == _T and taken < 0 and (tail[at - 7 : at] == b'"prompt' or tail[at - 6 : at] == b'"input'):
+                taken = _number(tail, at + 8)
+            elif made < 0 and (
+                (letter == _N and tail[at - 11 : at] == b'"completion')
+                or (letter == _T and tail[at - 7 : at] == b'"output')
+            ):
+                made = _number(tail, at + 8)
+            if taken >= 0 and made >= 0:
+                break
+            at += 8
         return max(taken, 0), max(made, 0)
 
     # The gateway's own
@@ -215,7 +237,7 @@ class Answer:
     def _break(self, event: bytes) -> None:
         """End visibly: with an error event where the answer is an event stream, and never with a proper end."""
         if self._event_stream:
-            if self._tail and not self._tail.endswith(b"\n"):
+            if self._last and not self._last.endswith(b"\n"):
                 event = b"\n\n" + event
             framed = self._fit(event)
             if framed:
@@ -241,8 +263,12 @@ class Answer:
         return b"" if self._minor else _KEEP_ALIVE
 
     def _remember(self, data: bytes) -> None:
-        tail = self._tail + data
-        self._tail = tail if len(tail) < _MOST_TAIL else tail[-_TAIL:]
+        last = self._last
+        if len(last) >= _PIECE:
+            self._oldest = self._older
+            self._older = last
+            last = b""
+        self._last = last + data if len(data) <= _TAIL else data[-_TAIL:]
 
 
 def _chunk(data: bytes) -> bytes:
@@ -259,9 +285,9 @@ def _into_chunks(event: bytes, body: ChunkedBody) -> bytes:
     return event if len(event) <= left else event[:left] + b"\r\n" + _chunk(event[left:])
 
 
-def _number(data: bytes) -> int:
-    """The decimal number behind a colon, or 0; of more than twelve digits the first twelve."""
-    number = digits = at = 0
+def _number(data: bytes, at: int) -> int:
+    """The decimal number behind a colon at this place, or 0; of more than twelve digits the first twelve."""
+    number = digits = 0
     size = len(data)
     while at < size and digits < 12:
         letter = data[at]

@@ -14,7 +14,9 @@ MORE: Final = -1
 """The message has not ended in the data fed."""
 
 _SIZE_LINE: Final = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(;[^\r\n\0]{0,255})?\r\n")
-_PLAIN_SIZE_LINE: Final = re.compile(rb"([0-9a-fA-F]{1,15})\r\n")
+_HEX: Final = bytes(int(chr(it), 16) if chr(it) in "0123456789abcdefABCDEF" else 255 for it in range(256))
+"""The value of each letter as a hex digit; 255: it is none."""
+_MOST_DIGITS: Final = 15
 _SIZE_LINE_CUT: Final = re.compile(rb"[0-9a-fA-F]{1,15}[ \t]*(;[^\r\n\0]{0,255})?\r?")
 _TRAILER: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\r\n\0]*")
 _MAX_LINE: Final = 512
@@ -79,6 +81,28 @@ class _At(Enum):
 _AT_SIZE: Final = _At.SIZE
 
 
+def _plain_chunk(data: bytes, position: int, size: int) -> int:
+    """Behind the whole chunk at `position`, if it has no extensions and is not the last one; else `MORE`.
+
+    (Letter by letter: compiled, that costs a tenth of a regular expression.)
+    """
+    left = 0
+    at = position
+    last = min(size, position + _MOST_DIGITS)
+    while at < last:
+        value = _HEX[data[at]]
+        if value > 15:
+            break
+        left = left * 16 + value
+        at += 1
+    end = at + 2 + left
+    if not left or end + 2 > size:
+        return MORE
+    if data[at] != 13 or data[at + 1] != 10 or data[end] != 13 or data[end + 1] != 10:
+        return MORE
+    return end + 2
+
+
 class ChunkedBody:
     """Transfer-Encoding: chunked. `left` is what is missing of the chunk being read."""
 
@@ -108,14 +132,10 @@ class ChunkedBody:
             # Whole chunks without extensions are what a read nearly always brings: one step each instead of three
             # states (2 µs less a chunk). Whatever else comes is left to the states below, from its own beginning.
             while position < size:
-                line = _PLAIN_SIZE_LINE.match(data, position)
-                if line is None:
+                after = _plain_chunk(data, position, size)
+                if after == MORE:
                     break
-                left = int(line[1], 16)
-                end = line.end() + left
-                if not left or data[end : end + 2] != b"\r\n":
-                    break
-                position = end + 2
+                position = after
             else:
                 return MORE
         return self._by_states(data, position, into, carried)

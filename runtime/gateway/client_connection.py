@@ -173,7 +173,7 @@ class ClientConnection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Send; nothing happens when the client is gone."""
         if self._phase is _BUSY:
-            self._transport.write(data)
+            self._context.outbox.write(self._transport, data)
 
     def answered(self, keep_alive: bool) -> None:
         """The request is done: go on with the next one, or close."""
@@ -204,6 +204,7 @@ class ClientConnection(asyncio.Protocol):
             if raw is not None:
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self._phase = _CLOSING
+            self._context.outbox.flush()
             self._transport.abort()
         else:
             self._close()
@@ -343,7 +344,7 @@ class ClientConnection(asyncio.Protocol):
         if rest:
             self._body_bytes(bytes(rest))
         elif b"expect" in head.noted and head.minor:
-            self._transport.write(_CONTINUE)
+            self._context.outbox.write(self._transport, _CONTINUE)
 
     def _body_bytes(self, data: bytes) -> None:
         body = self._body
@@ -407,6 +408,7 @@ class ClientConnection(asyncio.Protocol):
         """Answer a request that was not read to its end, and close: where the next one would begin is unknown."""
         self._forget_request()
         body = error_object(failure)
+        self._context.outbox.flush()  # an answer before this one
         self._transport.write(
             b"%bContent-Type: application/json\r\nContent-Length: %d\r\n%bConnection: close\r\n\r\n%b"
             % (status_line(failure.status), len(body), error_headers(failure), body)
@@ -421,6 +423,7 @@ class ClientConnection(asyncio.Protocol):
     def _close(self) -> None:
         self._phase = _CLOSING
         self._since = self._context.clock.now()
+        self._context.outbox.flush()
         self._transport.close()
         self._wake_in(self._context.settings.stall_timeout)
 

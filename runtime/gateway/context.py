@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from events.clock import Clock
 from runtime.gateway.access_log import AccessLog
 from runtime.gateway.ids import Identities
+from runtime.gateway.outbox import Outbox
 from runtime.gateway.pool import UpstreamPool
 from runtime.gateway.settings import GatewaySettings
 from runtime.gateway.turns import Turns
@@ -32,6 +33,7 @@ class GatewayContext:
     pool: UpstreamPool
     turns: Turns
     log: AccessLog | None
+    outbox: Outbox
     identities: Identities = field(default_factory=Identities)
     connections: set[ClientConnection] = field(default_factory=set)
     exchanges: set[Exchange] = field(default_factory=set)

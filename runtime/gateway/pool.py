@@ -8,6 +8,7 @@ from typing import Protocol
 
 from events.clock import Clock
 from events.units import Instant
+from runtime.gateway.outbox import Outbox
 from runtime.gateway.response_head import KnownHeads
 from runtime.gateway.settings import GatewaySettings
 from runtime.gateway.upstream import UpstreamConnection
@@ -33,10 +34,13 @@ class ConnectionWaiter(Protocol):
 class UpstreamPool:
     """All connections to replicas. A lease uses one, so leases bound those in use."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, wheel: Wheel, clock: Clock, settings: GatewaySettings) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, wheel: Wheel, clock: Clock, settings: GatewaySettings, outbox: Outbox
+    ) -> None:
         self.max_head_bytes = settings.max_head_bytes
         self.max_headers = settings.max_headers
         self.known_heads = KnownHeads()
+        self.outbox = outbox
         self.wake_slot = 0
         self._loop = loop
         self._wheel = wheel

@@ -16,9 +16,9 @@ from typing import Final, Protocol
 
 from events.units import Instant
 
-MOST: Final = 8
-"""Requests begun in a turn: about half a millisecond of work. A turn costs a few microseconds, so much smaller
-ones would cost more than they give."""
+MOST: Final = 16
+"""Requests begun in a turn: about half a millisecond of work. A turn costs a few microseconds, and what is written in
+it leaves together (`runtime.gateway.outbox`), so much smaller ones would cost more than they give."""
 
 TURN: Final = 0.000_25
 """What counts as one turn while nobody waits, in seconds. (To be told of every turn of the loop would cost an idle one

@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, cast
 
 from runtime.gateway.chunks import MORE, BadFraming, CloseBody, Framing, LengthBody
+from runtime.gateway.outbox import DIRECT
 from runtime.gateway.response_head import ResponseHead
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class UpstreamConnection(asyncio.Protocol):
         "_home",
         "_keep",
         "_paused",
+        "_queued_at",
         "_to_head",
         "address",
         "heard",
@@ -48,6 +50,8 @@ class UpstreamConnection(asyncio.Protocol):
         self._keep = True
         self._to_head = False
         self._paused = False
+        self._queued_at = -1
+        """How often the outbox had been flushed when the present request was put there."""
 
     def send(self, sink: Exchange, head: bytes, body: bytes | bytearray, to_head: bool) -> None:
         """Send a request; `sink` hears of its answer."""
@@ -55,14 +59,16 @@ class UpstreamConnection(asyncio.Protocol):
         self._answer = sink
         self._to_head = to_head
         self.heard = False
-        if transport is None or transport.is_closing():
-            # Closed in this very turn of the loop: connection_lost, which is on its way, tells the sink.
+        if transport is None:
             return
-        if len(body) < 16_384:
-            transport.write(head + body)
+        # If it was closed in this very turn of the loop: connection_lost, which is on its way, tells the sink.
+        outbox = self._home.outbox
+        self._queued_at = outbox.flushes
+        if len(body) < DIRECT:
+            outbox.write(transport, head + body)
         else:
-            transport.write(head)
-            transport.write(body)
+            outbox.write(transport, head)
+            outbox.write(transport, body)
 
     def abort(self) -> None:
         """Close at once; nobody hears of it."""
@@ -125,6 +131,10 @@ class UpstreamConnection(asyncio.Protocol):
     # The head
 
     def _head_bytes(self, answer: Exchange, data: bytes) -> None:
+        if self._queued_at == self._home.outbox.flushes:  # it cannot be an answer: what was asked is not sent yet
+            self.abort()
+            answer.answer_lost("the engine talked without being asked")
+            return
         self.heard = True
         if self._cut:
             data = self._cut + data
