@@ -94,7 +94,8 @@ class Filling:
             files = self._there(listing)
             missing = [file for file in listing.files if file.name not in files]
             folders = {self._folder(listing, file.name): file.bytes for file in missing}
-            self._rooms.promise(self._wanted.identity, folders, self._charge(missing, files))
+            charge, awaited = self._charge(missing, files), self._progress.awaited
+            self._rooms.promise(self._wanted.identity, folders, charge, awaited=awaited)
             self._progress.begins(sum(file.bytes for file in listing.files))
             for kept in files.values():
                 self._progress.verified(kept.bytes)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from coldstart.cache import inventory
 from coldstart.cache.layout import Layout, allocated, delete
+from coldstart.core.cache.errors import NoSpace
 from coldstart.core.cache.policy import RoomPolicy
 from coldstart.core.cache.quotas import Charge, make_way
 from coldstart.core.cache.room import Entry, Space, admit, clock_after, give_up
@@ -29,7 +31,8 @@ class Rooms:
         self._charged: dict[str, Charge] = {}
         self._claimed: dict[str, AbstractSet[Path]] = {}
         self.kept: frozenset[str] = frozenset()
-        """Digests of contents that are never evicted for room, besides what is pinned and in use."""
+        """Digests of contents that go for a fetch that somebody waits for, where nothing else gives the room, and else
+        are not evicted for room, as what is pinned and in use never is."""
         self.changing = threading.RLock()
         """Held while something is published, evicted or put aside, so that nobody evicts what is being published."""
 
@@ -43,23 +46,25 @@ class Rooms:
         with self.changing:
             return frozenset(folder for folders in self._claimed.values() for folder in folders)
 
-    def promise(self, address: str, files: Mapping[Path, Bytes], charge: Charge) -> None:
+    def promise(
+        self, address: str, files: Mapping[Path, Bytes], charge: Charge, *, awaited: bool = True
+    ) -> None:  # fmt: skip
         """Room for partial files of these sizes, in these folders; instead of what the address was promised before.
 
-        Raises TooLarge, OverQuota or NoSpace, with the numbers.
+        `awaited`: somebody waits for it. Raises TooLarge, OverQuota or NoSpace, with the numbers.
         """
         with self.changing:
             self._promised.pop(address, None)
-            self.charge(address, charge)
+            self.charge(address, charge, awaited=awaited)
             needed = Bytes(_missing(files))
             others = sum(_missing(promised) for promised in self._promised.values())
             space = inventory.space(self._layout, self._policy)
             space = replace(space, used=Bytes(space.used + others))
             if space.used + needed > space.capacity:
-                self._make(needed, space)
+                self._make(needed, space, awaited=awaited)
             self._promised[address] = dict(files)
 
-    def charge(self, address: str, charge: Charge) -> None:
+    def charge(self, address: str, charge: Charge, *, awaited: bool) -> None:
         """Count it on the quotas of its address until `release`; evicts of them what is in its way. OverQuota."""
         with self.changing:
             self._charged.pop(address, None)
@@ -67,13 +72,22 @@ class Rooms:
                 if quota.has(charge.source):
                     there = inventory.cached(self._layout)
                     promised = tuple(self._charged.values())
-                    gone = make_way(quota, charge, promised, self._entries(there), self._policy.sla)
-                    self._evict(there, gone)
+                    way = partial(make_way, quota, charge, promised, sla=self._policy.sla)
+                    self._evict(there, self._chosen(there, way, awaited=awaited))
             self._charged[address] = charge
 
-    def _entries(self, there: tuple[inventory.Cached, ...]) -> tuple[Entry, ...]:
+    def _chosen(
+        self, there: tuple[inventory.Cached, ...], choose: Callable[[tuple[Entry, ...]], tuple[Entry, ...]],
+        *, awaited: bool,
+    ) -> tuple[Entry, ...]:  # fmt: skip
+        """Who goes: of the kept ones only where somebody waits, and the others are not enough."""
         entries = inventory.entries(self._layout, there)
-        return tuple(replace(one, held=one.held or one.digest in self.kept) for one in entries)
+        try:
+            return choose(tuple(replace(one, held=one.held or one.digest in self.kept) for one in entries))
+        except NoSpace:
+            if not awaited:
+                raise
+        return choose(entries)
 
     def _evict(self, there: tuple[inventory.Cached, ...], gone: tuple[Entry, ...]) -> None:
         if not gone:
@@ -83,14 +97,14 @@ class Rooms:
         inventory.move_clock(self._layout, clock_after(inventory.clock_of(self._layout), gone, self._policy.sla))
         self._layout.empty_trash()
 
-    def _make(self, needed: Bytes, space: Space) -> None:
+    def _make(self, needed: Bytes, space: Space, *, awaited: bool) -> None:
         """Nothing goes unless enough can: first what is of no use now, then weights."""
         left = give_up(
             space.used + needed - space.capacity, inventory.leftovers(self._layout, self.running())
         )  # fmt: skip
         space = replace(space, used=Bytes(space.used - sum(one.bytes for one in left)))
         there = inventory.cached(self._layout)
-        gone = admit(needed, space, self._entries(there), self._policy)
+        gone = self._chosen(there, lambda entries: admit(needed, space, entries, self._policy), awaited=awaited)
         for one in left:
             delete(self._layout.root / one.name)
         self._evict(there, gone)

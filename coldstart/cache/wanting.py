@@ -34,6 +34,11 @@ class Got:
 class Progress:
     """Who follows a fetch; does nothing here."""
 
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody waits for it, or it is ahead of demand."""
+        return True
+
     def begins(self, total: int) -> None:
         """A fetch of so many bytes begins, or begins anew."""
 

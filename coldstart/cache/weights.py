@@ -50,7 +50,8 @@ class WeightCache:
         self.changing = self._rooms.changing
 
     def keep(self, digests: frozenset[str]) -> None:
-        """From now on these contents, and no others, are never evicted for room as long as this process lives."""
+        """From now on these contents, and no others, are evicted for room only where somebody waits for it and all else
+        is not enough, as long as this process lives."""
         self._rooms.kept = digests
 
     def running(self) -> frozenset[Path]:
@@ -129,7 +130,7 @@ class WeightCache:
         self._condemn_unsound(wanted)
         with self.changing:
             self.layout.empty_trash()
-            shared = self._shared(wanted, source)
+            shared = self._shared(wanted, source, awaited=progress.awaited)
             if shared is not None:
                 return self._got(shared, began, 0)
         try:
@@ -158,7 +159,7 @@ class WeightCache:
                 with self.changing:
                     publishing.condemn(self.layout, kept.digest)
 
-    def _shared(self, wanted: Wanted, source: Source) -> Manifest | None:
+    def _shared(self, wanted: Wanted, source: Source, *, awaited: bool) -> Manifest | None:
         """The same digest came from another address before: nothing to fetch."""
         if wanted.digest is None:
             return None
@@ -166,7 +167,7 @@ class WeightCache:
             if manifest.digest == wanted.digest and self._sound(path, manifest):
                 same = replace(_called(manifest, source.shown()), place=key(wanted.address))
                 blobs = tuple((kept.digest, int(kept.bytes)) for kept in same.files)
-                self._rooms.charge(wanted.identity, Charge(source.shown(), Bytes(0), 0, blobs))
+                self._rooms.charge(wanted.identity, Charge(source.shown(), Bytes(0), 0, blobs), awaited=awaited)
                 self._rooms.release(wanted.identity)
                 publishing.publish(self.layout, same, wanted.identity)
                 return same

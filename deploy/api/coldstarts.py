@@ -107,12 +107,21 @@ def told_of(start: ColdStartFinished) -> str:
         "" if start.least_seconds is None else f" The least that it could have taken was {start.least_seconds:.2f} s"
     )
     where = f", its weights being {_WHERE[start.tier]}" if start.tier in _WHERE and least else ""
+    by = f"{start.missed_by} ({_WHAT[start.missed_by]})" if start.missed_by in _WHAT else start.missed_by
     ends = {
         Verdict.MET: " The promise was kept.",
-        Verdict.MISSED.value: f" The promise was missed by the phase {start.missed_by}.",
-        Verdict.IMPOSSIBLE.value: f" The promise could not be kept, because of the phase {start.missed_by}.",
+        Verdict.MISSED.value: f" The promise was missed by the phase {by}.",
+        Verdict.IMPOSSIBLE.value: f" The promise could not be kept, because of the phase {by}.",
     }
     return told + (f"{least}{where}." if least else "") + ends.get(Verdict(start.verdict) if start.verdict else "", "")
 
 
 _WHERE = {"sleep": "in an engine that slept", "memory": "in memory", "disk": "on the disk", "remote": "not on the node"}
+
+_WHAT = {
+    "hold": "until a start was decided", "place": "waiting for GPUs, cores or memory",
+    "fetch": "weights came to the node", "read": "weights came from the disk into memory",
+    "spawn": "the engine's process began", "load": "the engine loaded the weights", "wake": "the engine woke",
+    "warmup": "its first token", ANSWER: "ready until the first byte",
+}  # fmt: skip
+"""What went on in each phase."""

@@ -260,13 +260,16 @@ class Agent:
             self._flights[wanted] = flight
             flight.done.add_done_callback(lambda _: self._ended(wanted, source, flight))
             if why is Why.DEMAND:
-                self._make_way(flight)
+                self._hurry(flight)
             flight.run(lambda: self._fetch(wanted, source, flight), lambda: self._settle(wanted))
         elif why is Why.DEMAND:
-            flight.why = Why.DEMAND
-            flight.pace.hurry()
-            self._make_way(flight)
+            self._hurry(flight)
         return flight
+
+    def _hurry(self, flight: Flight) -> None:
+        flight.why = Why.DEMAND
+        flight.pace.hurry()
+        self._make_way(flight)
 
     def _prewarm_rate(self) -> float | None:
         """Bytes a second; without a setting half of what the network was measured to give, and all until it was."""

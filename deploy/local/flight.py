@@ -36,6 +36,7 @@ class Pace(Progress):
 
     def __init__(self, clock: Clock, limit: float | None) -> None:
         self._clock = clock
+        self._awaited = False
         self._limit = limit
         self._transfer = Transfer()
         self._lock = threading.Lock()
@@ -66,8 +67,14 @@ class Pace(Progress):
         self._over.wait(seconds)
         self.check()
 
+    @property
+    def awaited(self) -> bool:
+        """See `Progress`."""
+        return self._awaited
+
     def hurry(self) -> None:
         """Somebody waits: no limit any more."""
+        self._awaited = True
         self._limit = None
         self._changed.set()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from coldstart.cache.layout import Layout
 from coldstart.cache.wanting import Got, Progress, Wanted
 from coldstart.cache.weights import WeightCache
 from coldstart.core.cache.errors import CacheError, NoSpace, SourceUnavailable
-from coldstart.core.cache.policy import RoomPolicy
+from coldstart.core.cache.policy import Quota, RoomPolicy
 from coldstart.core.cache.room import Leftover, give_up
 from events.clock import SystemClock
 from events.units import Bytes
@@ -161,11 +162,44 @@ def test_two_at_once_where_one_fits(cache: Cache, others: tuple[Origin, Origin])
     assert weights.running() == frozenset()
 
 
-def fetched(weights: WeightCache, origin: Origin) -> Got | CacheError:
+class Ahead(Progress):
+    """Of a fetch that nobody waits for."""
+
+    @property
+    def awaited(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("quotas", [(), (Quota("all", "*", Bytes(27 * CHUNK)),)])
+def test_what_is_kept_goes_last_and_for_who_waits(
+    cache: Cache, origin: Origin, others: tuple[Origin, Origin], quotas: tuple[Quota, ...]
+) -> None:
+    """Top models stay, but a start does not fail for them as long as nobody uses them; a prewarm does."""
+    room = replace(ROOM_FOR_ONE, capacity=Bytes((60 if quotas else 27) * CHUNK), quotas=quotas)
+    weights = WeightCache(cache.root, QUICK, room, SystemClock())
+    here = []
+    for one in others:
+        got = fetched(weights, one)
+        assert isinstance(got, Got)
+        got.use.end()
+        here.append(got.manifest.digest)
+    weights.keep(frozenset(here))
+    assert isinstance(fetched(weights, origin, Ahead()), NoSpace)
+    weights.keep(frozenset(here[:1]))
+    got = fetched(weights, origin)
+    assert isinstance(got, Got), "who is not kept goes"
+    assert {one.digest for one in inventory.cached(weights.layout)} == {here[0], got.manifest.digest}
+    assert isinstance(fetched(weights, others[1]), Got), "then who is kept, and not who is in use"
+    assert here[0] not in {one.digest for one in inventory.cached(weights.layout)}
+    assert isinstance(fetched(weights, others[0]), NoSpace), "both are in use"
+    got.use.end()
+
+
+def fetched(weights: WeightCache, origin: Origin, progress: Progress | None = None) -> Got | CacheError:
     """The weights, or why not."""
     source = source_of(origin.url, {}, QUICK, SystemClock())
     try:
-        return weights.fetch(Wanted(origin.url), source, Progress())
+        return weights.fetch(Wanted(origin.url), source, progress or Progress())
     except CacheError as error:
         return error
 

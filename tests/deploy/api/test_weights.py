@@ -9,6 +9,7 @@ import pytest
 from deploy.api.coldstarts import report, told_of
 from events.types.caches import CachedWeights, CacheObserved, ModelWarmth, WeightsFetching
 from events.types.phases import ColdStartFinished
+from events.types.replicas import Phase
 from tests.support.admin import Admin
 
 TOLD = CacheObserved(
@@ -110,9 +111,11 @@ def test_an_older_event_is_not_judged() -> None:
     [
         (started(2.0), "took 2.00 s of the promised 3 s (hold 0.20 s, load 1.80 s). The promise was kept."),
         (started(6.0, "missed", "load", least_seconds=1.5),
-         "could have taken was 1.50 s, its weights being not on the node. The promise was missed by the phase load."),
+         "weights being not on the node. The promise was missed by the phase load (the engine loaded the weights)."),
         (started(9.0, "impossible", "fetch", least_seconds=8.0, tier="disk"),
-         "its weights being on the disk. The promise could not be kept, because of the phase fetch."),
+         "The promise could not be kept, because of the phase fetch (weights came to the node)."),
+        (started(6.0, "missed", "read", phases={"read": 5.0, "load": 1.0}, least_seconds=1.0, tier="disk"),
+         "on the disk. The promise was missed by the phase read (weights came from the disk into memory)."),
         (started(0.5, least_seconds=0.4, tier="sleep"),
          "0.40 s, its weights being in an engine that slept. The promise was kept."),
     ],
@@ -120,6 +123,13 @@ def test_an_older_event_is_not_judged() -> None:
 def test_the_sentence_of_an_explanation(start: ColdStartFinished, words: str) -> None:
     """What it took, the least, and the verdict, in words."""
     assert told_of(start).endswith(words)
+
+
+def test_each_phase_has_words() -> None:
+    """Whichever it was that broke the promise."""
+    for phase in (*Phase, "answer"):
+        assert f"the phase {phase} (" in told_of(started(9.0, "missed", str(phase)))
+    assert told_of(started(9.0, "missed", "later")).endswith("by the phase later.")
 
 
 async def test_verdicts_are_counted(admin: Admin) -> None:
