@@ -19,7 +19,7 @@ from deploy.cli.output import say, show_json, show_table
 if TYPE_CHECKING:
     from coldstart.cache.inventory import Cached
     from coldstart.cache.layout import Layout
-    from coldstart.cache.weights import WeightCache
+    from coldstart.cache.weights import WeightCache, Writing
     from coldstart.core.cache.policy import Quota
 
 FOLDER: Final = "weights"
@@ -89,9 +89,11 @@ def _quantity(_: click.Context, __: click.Parameter, text: str | None) -> int | 
 
 
 def opened(
-    data_dir: Path | None, capacity: int | None = None, timeout: float | None = None, quotas: tuple[Quota, ...] = ()
+    data_dir: Path | None, capacity: int | None = None, timeout: float | None = None, quotas: tuple[Quota, ...] = (),
+    writing: Writing | None = None,
 ) -> WeightCache:  # fmt: skip
-    """The cache in a data folder, for as long as `timeout` seconds a fetch."""
+    """The cache in a data folder, for as long as `timeout` seconds a fetch. `writing`: how it becomes its writer."""
+    from coldstart.cache import holding  # noqa: PLC0415 - as above
     from coldstart.cache.weights import WeightCache  # noqa: PLC0415 - as above
     from coldstart.core.cache.policy import FetchPolicy, RoomPolicy  # noqa: PLC0415 - as above
     from events.clock import SystemClock  # noqa: PLC0415 - as above
@@ -99,7 +101,7 @@ def opened(
 
     policy = FetchPolicy() if timeout is None else FetchPolicy(patience=Seconds(timeout))
     room = RoomPolicy(capacity=None if capacity is None else Bytes(capacity), quotas=quotas)
-    return WeightCache(root_of(data_dir) / FOLDER, policy, room, SystemClock())
+    return WeightCache(root_of(data_dir) / FOLDER, policy, room, SystemClock(), writing or holding.writing)
 
 
 def root_of(data_dir: Path | None) -> Path:

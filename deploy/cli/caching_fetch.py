@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -17,11 +18,16 @@ from deploy.cli.options import output
 from deploy.cli.output import say, seconds, show_json
 
 if TYPE_CHECKING:
+    from coldstart.cache.layout import Layout
     from coldstart.cache.wanting import Got, Progress
-    from coldstart.cache.weights import WeightCache
+    from coldstart.cache.weights import WeightCache, Writing
     from coldstart.core.cache.errors import FolderTaken
     from coldstart.core.cache.policy import Quota
     from coldstart.core.cache.wanted import Wanted
+
+
+LOOK_EVERY: Final = 0.25
+"""Seconds between two looks whether the folder is free."""
 
 
 def _digest(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
@@ -79,6 +85,8 @@ def fetch(  # noqa: PLR0913 - one parameter an option
     oci://REGISTRY/NAME[:TAG][@sha256:DIGEST]. The first part of a split GGUF file names all, a safetensors index its
     shards.
 
+    While another such command writes to the folder, this one waits for it to end; a relume that does is asked to fetch.
+
     What was fetched and verified before is not fetched again, also after a kill. With --digest the source is not asked
     at all on a hit; without it, it is asked whether it has a newer version, and a source that does not answer does not
     break the hit. Only verified content ever gets a path.
@@ -98,7 +106,8 @@ def fetch(  # noqa: PLR0913 - one parameter an option
     wanted = Wanted(uri, digest, tuple(include), tuple(exclude), access)
     with telling():
         try:
-            got, settle = _fetched(wanted, opened(data_dir, capacity, timeout, quotas))
+            cache = opened(data_dir, capacity, timeout, quotas, _in_turn(root_of(data_dir), timeout))
+            got, settle = _fetched(wanted, cache), opened(data_dir).settle
         except FolderTaken as taken:
             if wanted != Wanted(uri, digest):
                 raise  # a secret of this process is none of the relume's, nor is how it speaks with stores
@@ -115,7 +124,7 @@ def fetch(  # noqa: PLR0913 - one parameter an option
         click.echo(str(got.path))
         say(f"{'was there' if got.hit else 'fetched'} in {seconds(got.seconds)}: {manifest.digest}")
     with telling():
-        settle()
+        settle(wanted)
         got.use.end()
     return 0
 
@@ -133,15 +142,44 @@ def _headers(pairs: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple(headers)
 
 
-def _fetched(wanted: Wanted, weights: WeightCache) -> tuple[Got, Callable[[], None]]:
+def _in_turn(data_dir: Path, timeout: float | None) -> Writing:
+    """Become the folder's writer when another command has ended that is; FolderTaken where a relume is, which is asked
+    instead and does not end."""
+    from coldstart.cache import holding  # noqa: PLC0415 - as above
+    from coldstart.core.cache.errors import FolderTaken  # noqa: PLC0415 - as above
+    from coldstart.core.cache.policy import FetchPolicy  # noqa: PLC0415 - as above
+    from deploy.cli.running_agent import is_agent  # noqa: PLC0415 - as above
+    from events.clock import SystemClock  # noqa: PLC0415 - as above
+
+    @contextlib.contextmanager
+    def writing(layout: Layout) -> Iterator[None]:
+        clock, told = SystemClock(), False
+        until = clock.now() + (FetchPolicy().patience if timeout is None else timeout)
+        with contextlib.ExitStack() as stack:
+            while True:
+                try:
+                    stack.enter_context(holding.writing(layout))
+                    break
+                except FolderTaken as taken:
+                    if is_agent(taken, data_dir) or clock.now() > until:
+                        raise
+                    if not told:
+                        say(f"{taken}: waiting for it to end")
+                    told = True
+                threading.Event().wait(LOOK_EVERY)
+            yield
+
+    return writing
+
+
+def _fetched(wanted: Wanted, weights: WeightCache) -> Got:
     from coldstart.adapters.sources import source_for  # noqa: PLC0415 - as above
     from coldstart.core.cache.policy import FetchPolicy  # noqa: PLC0415 - as above
     from events.clock import SystemClock  # noqa: PLC0415 - as above
 
     source = source_for(wanted, FetchPolicy(), SystemClock())
     with _shown() as progress:
-        got = weights.fetch(wanted, source, progress)
-    return got, lambda: weights.settle(wanted)
+        return weights.fetch(wanted, source, progress)
 
 
 @contextlib.contextmanager

@@ -28,6 +28,15 @@ def agent_of(taken: FolderTaken, data_dir: Path) -> Connection:
     raise taken
 
 
+def is_agent(taken: FolderTaken, data_dir: Path) -> bool:
+    """Whether the folder's writer is a relume."""
+    try:
+        agent_of(taken, data_dir)
+    except FolderTaken:
+        return False
+    return True
+
+
 def _target(url: str) -> Target:
     """The same variables as of commands that talk to a relume."""
     token, file = os.environ.get("RELUME_ADMIN_TOKEN", ""), os.environ.get("RELUME_ADMIN_TOKEN_FILE")

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
+import pty
+import select
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -140,11 +146,58 @@ def test_collect(cache: Callable[..., Ran], origin: Origin) -> None:
 
 
 def test_another_writer_is_named(cache: Callable[..., Ran], origin: Origin, tmp_path: Path) -> None:
-    """The pid of the process that writes to the folder."""
+    """The pid of the process that writes to the folder; first it is waited for, as long as was said."""
     with holding.writing(Layout(tmp_path / "data" / "weights")):
-        ran = cache("fetch", origin.url)
+        ran = cache("fetch", origin.url, "--timeout", "300ms")
+        assert cache("gc").code == 1
     assert ran.code == 1
-    assert "is written by process" in ran.err
+    assert ran.err.count("is written by process") == 2
+    assert "waiting for it to end" in ran.err
+
+
+def command(*arguments: str, error: int = subprocess.PIPE) -> subprocess.Popen[str]:
+    """`relume cache fetch` in a process of its own."""
+    line = (sys.executable, "-m", "deploy.cli.main", "cache", "fetch", *arguments)
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=error, text=True)
+
+
+def test_commands_fetch_one_after_the_other(origin: Origin, tmp_path: Path) -> None:
+    """Two at once on one folder without a relume: the second waits, and what both want comes once."""
+    origin.open_gate.clear()
+    wanted = (origin.url, "--data-dir", str(tmp_path), "-o", "json")
+    first, second = command(*wanted), command(*wanted)
+    assert first.stderr is not None
+    assert second.stderr is not None
+    waits = {first.stderr: second, second.stderr: first}
+    (told,), _, _ = select.select(list(waits), [], [], 60)
+    assert "waiting for it to end" in told.readline()
+    origin.open_gate.set()
+    answers = [json.loads(one.communicate(timeout=60)[0]) for one in (first, second)]
+    assert [one.returncode for one in (first, second)] == [0, 0]
+    assert sorted(one["hit"] for one in answers) == [False, True]
+    assert len({one["path"] for one in answers}) == 1
+    assert origin.sent == len(CONTENT)
+
+
+def test_people_see_a_bar(origin: Origin, tmp_path: Path) -> None:
+    """On a terminal: how much has come of how much, and how fast; what scripts read is the path alone."""
+    origin.content = CONTENT * 40  # several chunks
+    origin.rate = len(origin.content) / 4
+    ours, theirs = pty.openpty()
+    try:
+        process = command(origin.url, "--data-dir", str(tmp_path), error=theirs)
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # its end, on Linux
+            while piece := os.read(ours, 4096):
+                shown += piece
+        out = process.communicate(timeout=60)[0]
+    finally:
+        os.close(ours)
+    assert Path(out.strip()).read_bytes() == origin.content
+    assert b"/30.7 MB" in shown
+    assert b"MB/s" in shown
+    assert b"fetched in" in shown
 
 
 def test_a_folder_is_fetched_as_one(cache: Callable[..., Ran], tmp_path: Path) -> None:
