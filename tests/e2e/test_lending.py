@@ -146,7 +146,7 @@ async def test_relume_is_killed_in_the_middle(tmp_path: Path, state: str) -> Non
     await server.start()
     try:
         async with asking(server, tmp_path) as relume:
-            await until(relume, lambda status: (status["step"] or 0) >= 20)
+            await until(relume, lambda status: (status["step"] or 0) >= 1)
             asked = asyncio.create_task(relume.chat())
             await reclaimed(relume, state)
             assert server._process is not None

@@ -102,11 +102,15 @@ class Moves:
 
     def _set_clock(self, seat: JobSeat, case: Case, now: Instant) -> None:
         """A leader before us, whose clock was ahead of ours, set the deadline: a state that should begin only later
-        begins now, so nobody waits for the difference."""
-        if now < case.attempt.since:
-            lasts = self.policy.attempt(None if seat.job is None else seat.job.policy).of(case.state)
-            deadline = Instant(min(case.attempt.deadline, now + lasts))
-            seat.open[case.id] = replace(case, attempt=replace(case.attempt, since=now, deadline=deadline))
+        begins now, so nobody waits for the difference, and what was before it is as long before."""
+        attempt, ahead = case.attempt, case.attempt.since - now
+        if ahead <= 0:
+            return
+        lasts = self.policy.attempt(None if seat.job is None else seat.job.policy).of(case.state)
+        seat.open[case.id] = replace(case, shortage_since=Instant(case.shortage_since - ahead), attempt=replace(
+            attempt, since=now, due=Instant(attempt.due - ahead), deadline=Instant(min(attempt.deadline, now + lasts)),
+            history=tuple(replace(change, at=Instant(change.at - ahead)) for change in attempt.history),
+        ))  # fmt: skip
 
     def settle(self, shorts: Mapping[str, Short], now: Instant) -> bool:
         """End claims that were used or are not wanted, and call off what no shortage needs; whether something became

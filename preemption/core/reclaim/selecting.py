@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 from preemption.core.gpus.space import Space
-from preemption.core.reclaim.rooms import Key, NodeTrial, node_room
+from preemption.core.reclaim.rooms import Key, NodeRoom, NodeTrial, node_room
 from preemption.core.reclaim.values import Held, Shortage
 
 MOST_SWAPS = 64
@@ -75,14 +75,15 @@ class Selection:
 
     def __init__(self, space: Space, shortage: Shortage, units: Sequence[Unit]) -> None:
         self._space, self._shortage = space, shortage
-        jobs = frozenset(unit.job for unit in units)
-        units = _of_use(space, shortage, units)
-        self._useless = jobs - {unit.job for unit in units}
+        here = _by_node(units)
+        rooms = {row: node_room(space, row, shortage.task) for row in here}
+        useful = {key for row, there in here.items() for key in _of_use(rooms[row], there, shortage.count)}
+        self._units = sorted((one for one in units if one.key in useful), key=lambda unit: (unit.cost, unit.turn))
+        self._useless = frozenset(unit.job for unit in units) - {unit.job for unit in self._units}
         """Jobs that hold nothing which could be of use."""
-        self._units = sorted(units, key=lambda unit: (unit.cost, unit.turn))
         self._here = _by_node(self._units)
         self._by_key = {unit.key: unit for unit in self._units}
-        self._base = {row: node_room(space, row, shortage.task) for row in self._here}
+        self._base = {row: rooms[row] for row in self._here}
         self._counts = {row: room.count() for row, room in self._base.items()}
         self._room = int(space.room(shortage.task).sum())
         self._taken: dict[Key, Unit] = {}
@@ -255,23 +256,17 @@ class Selection:
         self._fill_back()
 
 
-def _of_use(space: Space, shortage: Shortage, units: Sequence[Unit]) -> list[Unit]:
-    """Those that hold something on a node which could take one more replica were all gone: a card that it could use,
-    or, where cores or memory are short too, anything."""
-    useful: set[Key] = set()
-    for row, there in _by_node(units).items():
-        base = node_room(space, row, shortage.task)
-        trial = NodeTrial(base, there)
-        for key in there:
-            trial.leave(key)
-        if trial.count() <= base.count():
-            continue
-        any_helps = not base.has_cores(shortage.count)
-        useful.update(
-            key for key, held in there.items()
-            if any_helps or any(base.uses(column) for _, one in held for column in one.spot.cards)
-        )  # fmt: skip
-    return [unit for unit in units if unit.key in useful]
+def _of_use(base: NodeRoom, here: Mapping[Key, Sequence[tuple[int, Held]]], replicas: int) -> Iterable[Key]:
+    """Those of a node's units that hold what could be of use, where it could take one more replica were all gone: a
+    card that it could be on, or, where cores or memory are short too, anything."""
+    trial = NodeTrial(base, here)
+    for key in here:
+        trial.leave(key)
+    if trial.count() <= base.count():
+        return ()
+    if not base.has_cores(replicas):
+        return here
+    return [key for key, held in here.items() if any(base.uses(card) for _, one in held for card in one.spot.cards)]
 
 
 def _by_node(units: Iterable[Unit]) -> dict[int, dict[Key, list[tuple[int, Held]]]]:

@@ -115,7 +115,7 @@ def test_however_often_it_yields_before_it_is_back_one_attempt_stays_open() -> N
     ],
 )
 def test_the_next_leaders_clock_may_be_behind(trainer: Trainer, told: float, state: State) -> None:
-    """By two hours: deadlines that were set by the other clock are not waited for."""
+    """By two hours: deadlines that were set by the other clock are not waited for, and no story goes back in time."""
     world = LendingWorld(node(gpus=1))
     world.train("tune", trainer)
     world.declare("llama", resources=needs(gpus=1))
@@ -128,3 +128,6 @@ def test_the_next_leaders_clock_may_be_behind(trainer: Trainer, told: float, sta
     world.restart()
     world.pass_time(200, every=1.0)
     assert world.live("llama") == ["llama-r1-0"]
+    for one, _ in world.reclaims.values():
+        times = [one.shortage_since, *(change.at for change in one.history), one.since]
+        assert times == sorted(times), "what was before is before"
