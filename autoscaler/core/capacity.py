@@ -4,8 +4,9 @@ Every ten seconds the view tells what a replica carried and how late answers wer
 concurrency into levels, a few an octave; each counts answers and late ones, and forgets. Where a level breaks an
 objective by more than chance, the level below it is the limit; after a while in which the limit was kept, the next one
 up is tried again. So an engine that becomes slower is noticed, and one that recovers too. A trial that fails costs many
-answers their promise, so after each one in a row the next waits twice as long; an engine that has become much faster is
-tried at once. The tokens a second that a replica made at the limit are remembered beside it.
+answers their promise, so after each one in a row the next waits twice as long, while the promise is used up faster than
+it allows; an engine that has become much faster is tried without that wait. The tokens a second that a replica made at
+the limit are remembered beside it.
 
 An engine that is slow by itself breaks its promise at every level. More replicas do not mend that: once fewer at a time
 were tried and took as long, nothing is limited (`in_vain`), until it is tried again.
@@ -57,6 +58,9 @@ FASTER: Final = 0.5
 """An answer takes at most this part of what it took when the limit was met: the engine has recovered. Fewer at a time,
 down to where a limit is tried from (`FEWER` of `FEWER`), alone make it no faster where it slows down in proportion."""
 
+SPENT: Final = 1.0
+"""While the promise is used up no faster than it allows, by the last hour, a trial that fails can be borne. Exact."""
+
 HELD_PART: Final = 0.25
 """Answers of a time in which requests waited longer for a slot than this part of the promise prove only that they were
 surely late without the wait: what the engine took is not known well enough to call them good."""
@@ -80,7 +84,8 @@ class Evidence:
 
     `concurrency`: requests that ran, on average, a ready replica. `answers`, `late`: by objective of latency, in order.
     `seconds`: mean time of an answer without its wait, of the first objective. `held`: the longest wait for a slot.
-    `tokens`: made a second by a replica (None: nobody says). `ready`: replicas.
+    `tokens`: made a second by a replica (None: nobody says). `ready`: replicas. `spent`: how fast the promise was used
+    up in the last hour; 1 is as fast as it allows (None: not known).
     """
 
     ended_at: At
@@ -91,6 +96,7 @@ class Evidence:
     held: Amount = 0.0
     tokens: Amount | None = None
     ready: Count = 1
+    spent: Amount | None = None
 
 
 @hot_value
@@ -212,32 +218,40 @@ def _limited(known: Capacity, evidence: Evidence, policy: ScalingPolicy) -> Capa
     mine = next(one for one in known.levels if one.upto == upto)
     if _breaks(mine, known.objectives):
         return _lowered(known, mine, policy)
+    fine = _fine(mine, known.objectives)
+    near = upto >= FEWER * FEWER * (policy.slots if known.limit is None else known.limit)
+    if known.trying and fine and near and _rested(known, mine):
+        known = replace(known, trying=False, failed=0)
     if known.limit is None:
-        return replace(known, in_vain=False) if known.in_vain and _fine(mine, known.objectives) else known
-    if _fine(mine, known.objectives) and upto >= FEWER * FEWER * known.limit:
-        if _rests(known, mine):
+        return replace(known, in_vain=False) if known.in_vain and fine else known
+    if fine and near:
+        if _rested(known, mine, _patience(known, mine, evidence)):
             return _raised(known, mine, policy)
         pace = max((one for one in (known.pace, mine.seconds) if one is not None), default=None)
         return replace(known, pace=pace, tokens=_tokens(known.levels, known.limit))
     return replace(known, tokens=_tokens(known.levels, known.limit))
 
 
-def _rests(known: Capacity, mine: Level) -> bool:
-    """Whether the limit has stood for as long as its failed trials demand, or the engine has become much faster."""
-    if known.limited_at is None:
-        return True
-    since, patience = mine.at - known.limited_at, 1 << known.failed
+def _rested(known: Capacity, mine: Level, patience: int = 1) -> bool:
+    """Whether what is known has stood for so many times the usual while."""
+    return known.limited_at is None or mine.at - known.limited_at >= AGAIN * patience
+
+
+def _patience(known: Capacity, mine: Level, evidence: Evidence) -> int:
+    """How many times as long as usual the limit stands. A failed trial costs answers their promise, so each doubles it:
+    not where the promise bears another trial, and not where the engine has become much faster."""
+    if evidence.spent is not None and evidence.spent <= SPENT:
+        return 1
     if known.pace is not None and mine.seconds is not None and mine.seconds <= FASTER * known.pace:
-        patience = 1
-    return since >= AGAIN * patience
+        return 1
+    return 1 << known.failed
 
 
 def _lowered(known: Capacity, mine: Level, policy: ScalingPolicy) -> Capacity:
     """This level breaks an objective: the one below is the limit, unless it is not the number at a time."""
     at = mine.at
     if known.in_vain:
-        rests = known.limited_at is None or at - known.limited_at >= AGAIN
-        return replace(known, in_vain=False, levels=(mine,), limited_at=at) if rests else known
+        return replace(known, in_vain=False, levels=(mine,), limited_at=at) if _rested(known, mine) else known
     if any(_as_slow(one, mine, known.objectives) for one in known.levels):
         return replace(known, limit=None, tokens=None, in_vain=True, limited_at=at, trying=False, failed=0, pace=None)
     limit = min(_below(known, mine), policy.slots if known.limit is None else known.limit)
@@ -260,16 +274,14 @@ def _below(known: Capacity, mine: Level) -> int:
 
 
 def _raised(known: Capacity, mine: Level, policy: ScalingPolicy) -> Capacity:
-    """The limit was kept for long enough: the next level up is tried. One that is tried while the last was kept has
-    shown that one to be no failure."""
+    """The limit was kept for long enough: the next level up is tried."""
     limit = known.limit or 1
     higher = next((step for step in STEPS if step > limit), STEPS[-1])
     kept = tuple(one for one in known.levels if one.upto < higher)
     none = higher >= policy.slots
-    failed = 0 if known.trying else known.failed
     return replace(
         known, limit=None if none else higher, limited_at=mine.at, levels=kept, tokens=_tokens(kept, higher),
-        trying=True, failed=failed, pace=None,
+        trying=True, pace=None,
     )  # fmt: skip
 
 

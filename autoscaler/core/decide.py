@@ -73,7 +73,7 @@ def _decided(snapshot: Snapshot, policy: ScalingPolicy, now: Instant, own: Polic
 def _floored(snapshot: Snapshot, policy: ScalingPolicy, now: Instant, chosen: Policy) -> Decision:
     """Under a schedule or an objective: at least what they want, which only adds; and for the target what was learned
     that a replica bears."""
-    learned = capacity.learn(snapshot.memory.capacity, snapshot.served, policy, snapshot.revision, now)
+    learned = capacity.learn(snapshot.memory.capacity, _evidence(snapshot), policy, snapshot.revision, now)
     policy = capacity.bearable(policy, learned)
     floor = burn.floor(snapshot, policy, now)
     scheduled = min(snapshot.scheduled, policy.max_replicas)
@@ -97,6 +97,17 @@ def _floored(snapshot: Snapshot, policy: ScalingPolicy, now: Instant, chosen: Po
         again_at=min(times) if times else None, marginal_gain=decision.marginal_gain, deadline=decision.deadline,
         kept=decision.kept, waits=decision.waits, tiers=decision.tiers,
     )  # fmt: skip
+
+
+def _evidence(snapshot: Snapshot) -> capacity.Evidence | None:
+    """What was served, with how fast the promise is used up."""
+    served = snapshot.served
+    if served is None or snapshot.burn is None or snapshot.burn.fast is None:
+        return served
+    known = snapshot.memory.capacity
+    if known is not None and known.seen_at is not None and served.ended_at <= known.seen_at:
+        return served  # learned already
+    return replace(served, spent=snapshot.burn.fast)
 
 
 def _remembering(memory: Memory, floor: burn.BurnFloor, learned: capacity.Capacity | None) -> Memory:

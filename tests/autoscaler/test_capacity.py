@@ -120,6 +120,33 @@ def test_an_engine_that_became_much_faster_is_tried_without_the_wait() -> None:
     assert limit_of(fast) != limit_of(known)
 
 
+def test_a_promise_that_bears_it_is_tried_without_the_wait() -> None:
+    """After three failed trials the next is eighty minutes away; not while the last hour used the promise up no faster
+    than it allows: more replicas than it needs are paid for meanwhile."""
+    known = looks(None, 0, [8.0, 12.0], above(8), lambda _: 1.0)
+    assert known is not None
+    known = replace(known, failed=3)
+    at = Instant(T0 + AGAIN + 20)
+    fine = Evidence(ended_at=at, concurrency=8.0, answers=(100,), late=(0,), seconds=1.0)
+    for spent, raised in ((None, False), (1.5, False), (1.0, True), (0.0, True)):
+        tried = learn(known, replace(fine, spent=spent), LEARNS, 1, at)
+        assert (limit_of(tried) != limit_of(known)) == raised
+
+
+@pytest.mark.parametrize("slots", [16, 10])
+def test_a_trial_that_was_kept_ends_the_row_of_failures(slots: int) -> None:
+    """Ten minutes near the new limit, or at all slots: the next trouble is another one."""
+    policy = replace(LEARNS, slots=slots, target=slots)
+    known = looks(None, 0, [8.0, 10.0], above(8), policy=policy)
+    assert known is not None
+    known = looks(replace(known, failed=3), 8 * AGAIN + 20, [8.0], above(99), policy=policy)
+    assert known is not None
+    assert (known.trying, known.failed, known.limit) == (True, 3, None if slots == 10 else 10)
+    known = looks(known, 8 * AGAIN + 30, [8.0] * 61, above(99), policy=policy)
+    assert known is not None
+    assert known.failed == 0
+
+
 def test_slow_by_itself_is_in_vain() -> None:
     """Late at twelve, and as late and as slow at six: it is not the number at a time, and nothing is limited."""
     known = looks(None, 0, [12.0, 12.0, 6.0], lambda _: 1.0, lambda _: 5.0)
