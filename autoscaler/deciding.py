@@ -19,6 +19,7 @@ from autoscaler.estate import Estate, Tenure
 from autoscaler.own import OwnPolicyFailed, own_policy
 from autoscaler.ports import OwnPolicies
 from autoscaler.settings import AutoscalerSettings
+from events.kinds import carrier
 from events.log import Position
 from events.units import Instant
 
@@ -43,7 +44,7 @@ class Elsewhere:
     wake: Callable[[], None]
 
 
-@dataclass(frozen=True, slots=True)
+@carrier
 class Taken:
     """A decision that is still to be recorded, with what it was taken from."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from autoscaler.core.agenda import Agenda
@@ -14,6 +13,7 @@ from autoscaler.core.view import ModelView
 from autoscaler.fold import NAME_MOST, Fold
 from autoscaler.reading_back import PastReader
 from autoscaler.waiting import Progress
+from events.kinds import carrier
 from events.log import Record
 from events.types.gateways import GatewayBeat
 from events.units import Instant, Seconds
@@ -38,7 +38,7 @@ MARK: Final = Seconds(0.5)
 """How exactly it is remembered when the log had gone on how far."""
 
 
-@dataclass(frozen=True, slots=True)
+@carrier
 class _Heard:
     """The log had gone on to `at`, maybe with a beat, when it was read at `read_at` by our clock."""
 

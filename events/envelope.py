@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY
 from typing import Any, Generic, TypeVar
 
+from events.kinds import carrier
 from events.units import Instant
 
 D_co = TypeVar("D_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@carrier
 class Envelope(Generic[D_co]):
     """An event: what happened (`data`), to whom (`subject`), when, told by whom.
 
@@ -19,6 +20,7 @@ class Envelope(Generic[D_co]):
     this one. `epoch` stands where a writer is fenced: readers refuse smaller ones than they have seen.
     """
 
+    _: KW_ONLY
     id: str
     source: str
     subject: str

@@ -1,6 +1,7 @@
 """`@event`, `@value` and `@hot_value`: how the frozen types of events are declared, and the registry of all of them.
 
-All make a frozen, slotted, keyword-only dataclass of the standard library. The plain dict in `__pydantic_config__` is
+All make a frozen, slotted, keyword-only dataclass of the standard library (`hot` ones and `carrier`s are frozen to the
+type checker alone). The plain dict in `__pydantic_config__` is
 read by the codec (fields travel in camelCase, unknown fields are ignored, NaN and infinities are refused); nothing here
 needs pydantic, so cores may use these types.
 """
@@ -64,12 +65,19 @@ def hot_value(cls: type[T]) -> type[T]:
     return dataclass(slots=True, kw_only=True, unsafe_hash=True)(cls)
 
 
+@dataclass_transform(frozen_default=True)
+def carrier(cls: type[T]) -> type[T]:
+    """What carries each event through the process: as `hot_value`, but it travels nowhere by itself."""
+    return dataclass(slots=True, unsafe_hash=True)(cls)
+
+
 @dataclass_transform(frozen_default=True, kw_only_default=True)
-def event(name: str, topic: Topic, *, version: int = 1) -> Callable[[type[T]], type[T]]:
-    """Declare the data of an event type, e.g. ``@event("relume.request.window", Topic.REQUESTS)``."""
+def event(name: str, topic: Topic, *, version: int = 1, hot: bool = False) -> Callable[[type[T]], type[T]]:
+    """Declare the data of an event type, e.g. ``@event("relume.request.window", Topic.REQUESTS)``. `hot`: made each
+    second for each model (`hot_value`)."""
 
     def declare(cls: type[T]) -> type[T]:
-        made = value(cls)
+        made = hot_value(cls) if hot else value(cls)
         KINDS[made] = Kind(name=name, version=version, topic=topic, type=made)
         return made
 

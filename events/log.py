@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from events.envelope import AnyEnvelope
+from events.kinds import carrier
 from events.units import Instant, Seconds
 
 
@@ -33,7 +34,7 @@ class LogCorrupt(EventLogError):
     """What is there is not a log that this release can read. The message says what to do."""
 
 
-@dataclass(frozen=True, slots=True)
+@carrier
 class Position:
     """A place in the log. Offsets of one partition count up without going back; they may have gaps."""
 
@@ -42,7 +43,7 @@ class Position:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@carrier
 class Record:
     """One event as it stands in the log. `appended_at` is the log's own time and never goes back in a partition."""
 

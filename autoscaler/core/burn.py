@@ -42,6 +42,9 @@ class BurnFloor:
     until: Instant | None = None
 
 
+NO_FLOOR: Final = BurnFloor()
+
+
 def burns(burn: Burn | None) -> bool:
     """Whether a pair of windows burns too fast."""
     if burn is None:
@@ -62,13 +65,13 @@ def floor(snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> BurnFloor:
     if stands and until is not None:
         return BurnFloor(memory.burn_floor, Instant(until))
     if not burns(snapshot.burn) or burns(snapshot.failing) or not level or not have.ready:
-        return BurnFloor()
+        return NO_FLOOR
     ends = Instant(now + policy.stable_window)
     if have.starting:
         return BurnFloor(min(have.ready + have.starting, policy.max_replicas), ends)
     needed = (snapshot.demand.stable or 0.0) / policy.target
     if needed < LOADED * have.ready:
-        return BurnFloor()
+        return NO_FLOOR
     most = max(ceil(ADDED_MOST * needed), 1)
     asked = min(have.ready + max(1, ceil(ADDED * have.ready)), most, policy.max_replicas)
-    return BurnFloor(asked, ends) if asked > policy.min_replicas else BurnFloor()
+    return BurnFloor(asked, ends) if asked > policy.min_replicas else NO_FLOOR

@@ -48,7 +48,7 @@ class Burning:
     """Of one model with objectives. Nothing is told before five minutes of answers are known: the first start of a
     model is late for everybody, and more replicas do not mend that."""
 
-    __slots__ = ("_begins", "_failing", "_grown", "_limits", "_rings", "objectives")
+    __slots__ = ("_begins", "_failing", "_grown", "_limits", "_nothing", "_quiet", "_rings", "objectives")
 
     def __init__(self, objectives: tuple[Objective, ...]) -> None:
         self.objectives = objectives
@@ -56,6 +56,8 @@ class Burning:
         self._grown = Grown()
         self._failing = next((one for one in objectives if one.of is Promised.AVAILABILITY), None)
         several = 2 * len(objectives) + (self._failing is not None)
+        self._nothing = (0.0,) * several
+        self._quiet = Rates(NOT_BURNING, None if self._failing is None else NOT_BURNING)
         self._rings = tuple(list[Ring | None]([None] * several) for _ in SPANS)
         """By span: of each objective all and bad ones, then those that failed; what never came has no ring."""
         self._begins: Instant | None = None
@@ -63,7 +65,7 @@ class Burning:
     def window(self, source: str, window: RequestWindow, at: Instant) -> None:
         """Fold a window: of one that replaces an earlier one, what it tells beyond it."""
         new = self._grown.since(source, window, self._counts(window))
-        if not any(new):
+        if new is self._nothing or not any(new):
             return
         if self._begins is None:
             self._begins = at
@@ -77,10 +79,8 @@ class Burning:
 
     def measure(self, now: Instant) -> Rates:
         """The fastest of the objectives, in each span."""
-        if self._begins is None or now < self._begins + SPANS[1]:
-            return Rates(NOT_BURNING, None if self._failing is None else NOT_BURNING)
-        if not self._enough(now):
-            return Rates(NOT_BURNING, None if self._failing is None else NOT_BURNING)
+        if self._begins is None or now < self._begins + SPANS[1] or not self._enough(now):
+            return self._quiet
         burns = [self._burn(rings, now) for rings in self._rings]
         mendable = Burn(fast=burns[0][0], fast_now=burns[1][0], slow=burns[2][0], slow_now=burns[3][0])
         if self._failing is None:
@@ -108,7 +108,9 @@ class Burning:
         return mendable, failing
 
     def _counts(self, window: RequestWindow) -> tuple[float, ...]:
-        """Of each objective all and bad ones; then those that failed."""
+        """Of each objective all and bad ones; then those that failed. (Most windows tell of no answer.)"""
+        if not (window.finishes or window.failures or window.refusals or window.first_byte.count or window.total.count):
+            return self._nothing
         counts: list[float] = []
         for one, limit in zip(self.objectives, self._limits, strict=True):
             if one.of is Promised.AVAILABILITY:

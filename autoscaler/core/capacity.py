@@ -140,7 +140,7 @@ def learn(
     known: Capacity | None, evidence: Evidence | None, policy: ScalingPolicy, revision: int, now: Instant
 ) -> Capacity | None:
     """What is known with this evidence; evidence that was learned from already changes nothing."""
-    if not policy.learns:
+    if not policy.learns or (known is None and evidence is None):
         return None
     objectives = latencies(policy)
     if known is not None and (known.revision != revision or known.objectives != objectives):

@@ -81,11 +81,20 @@ def _floored(snapshot: Snapshot, policy: ScalingPolicy, now: Instant, chosen: Po
     least = max(policy.min_replicas, scheduled, floor.replicas, tokens)
     raised = policy if least == policy.min_replicas else replace(policy, min_replicas=least)
     decision = _bounded(chosen(snapshot, raised, now), raised)
+    failing = burn.burns(snapshot.failing)
+    if (
+        raised is policy
+        and floor is burn.NO_FLOOR
+        and learned is None
+        and not failing
+        and _whole(decision, snapshot, now)
+    ):
+        return decision
     reasons = set(decision.reasons)
     if raised is not policy and decision.replicas == least and Reason.AT_LEAST_MIN in reasons:
         asked = {scheduled: Reason.SCHEDULED, floor.replicas: Reason.SLO_BURN}
         reasons = {*(reasons - {Reason.AT_LEAST_MIN}), asked.get(least, Reason.CAPACITY)}
-    if burn.burns(snapshot.failing):
+    if failing:
         reasons.add(Reason.FAILING)
     times = [
         time
@@ -97,6 +106,13 @@ def _floored(snapshot: Snapshot, policy: ScalingPolicy, now: Instant, chosen: Po
         again_at=min(times) if times else None, marginal_gain=decision.marginal_gain, deadline=decision.deadline,
         kept=decision.kept, waits=decision.waits, tiers=decision.tiers,
     )  # fmt: skip
+
+
+def _whole(decision: Decision, snapshot: Snapshot, now: Instant) -> bool:
+    """Whether the policy's own decision needs nothing more: no schedule's word, nothing of before to be forgotten."""
+    memory, again_at = decision.memory, decision.again_at
+    forgotten = memory.capacity is None and not memory.burn_floor and memory.burn_until is None
+    return forgotten and snapshot.schedule_changes_at is None and (again_at is None or again_at > now)
 
 
 def _evidence(snapshot: Snapshot) -> capacity.Evidence | None:

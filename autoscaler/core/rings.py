@@ -68,15 +68,16 @@ class Ring:
             self._advance(last)
         first = max(floor(begin / self._width), last - len(self._cells) + 1)
         cells = self._cells
-        return sum(cells[index % len(cells)] for index in range(first, last + 1))
+        begins, ends = first % len(cells), last % len(cells) + 1
+        return sum(cells[begins:ends] if begins < ends else cells[begins:] + cells[:ends])
 
     def back(self, now: Instant) -> list[float]:
         """What is in each cell, that of `now` first."""
         last = floor(now / self._width)
         if last > self._head:
             self._advance(last)
-        cells = self._cells
-        return [cells[index % len(cells)] for index in range(last, last - len(cells), -1)]
+        cells, ends = self._cells, last % len(self._cells) + 1
+        return [*cells[:ends][::-1], *cells[ends:][::-1]]
 
     def _advance(self, index: int) -> None:
         """The newest cell is `index` from now on."""
@@ -87,9 +88,11 @@ class Ring:
             self._cells = array("d", bytes(8 * count))
             self._sum = 0.0
             return
-        for step in range(head + 1, index + 1):
-            cell = step % count
-            self._sum -= cells[cell]
-            cells[cell] = 0.0
+        while head < index:
+            head += 1
+            cell = head % count
+            if gone := cells[cell]:
+                self._sum -= gone
+                cells[cell] = 0.0
             if cell == 0:
                 self._sum = sum(cells)

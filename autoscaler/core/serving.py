@@ -63,7 +63,7 @@ class _Past(NamedTuple):
 class Serving:
     """Of one model with objectives of latency. Give it windows, and what engines say of themselves."""
 
-    __slots__ = ("_counters", "_grown", "_limits", "_past", "_revision", "_span", "_told", "objectives")
+    __slots__ = ("_counters", "_grown", "_limits", "_nothing", "_past", "_revision", "_span", "_told", "objectives")
 
     def __init__(self, objectives: tuple[Objective, ...]) -> None:
         self.objectives = objectives
@@ -74,6 +74,7 @@ class Serving:
         self._told: Evidence | None = None
         self._counters: dict[str, tuple[Instant, float]] = {}
         self._revision = 0
+        self._nothing = (0.0, 0.0) * len(objectives)
 
     def window(self, source: str, window: RequestWindow, ready: int, at: Instant) -> None:
         """Fold a window, while so many replicas are ready. Another revision begins anew."""
@@ -87,6 +88,8 @@ class Serving:
         span.running += new[0]
         if source in span.covered or len(span.covered) < SOURCES_MOST:
             span.covered[source] = span.covered.get(source, 0.0) + new[1]
+        if not any(new[2:]):
+            return
         span.tokens += new[2]
         span.held_sum, span.held_count = span.held_sum + new[3], span.held_count + new[4]
         span.seconds, span.counted = span.seconds + new[5], span.counted + new[6]
@@ -115,6 +118,10 @@ class Serving:
     def _counts(self, window: RequestWindow) -> tuple[float, ...]:
         """What a window tells. (Most windows tell of no answer: what is late is then not looked for.)"""
         sketch = self._judged(window, 0)
+        if not (window.first_byte.count or window.total.count):
+            length, waits = window.ended_at - window.started_at, window.held
+            return (window.running_seconds, length, float(window.tokens_out), waits.sum, float(waits.count), 0.0, 0.0,
+                    *self._nothing)  # fmt: skip
         counts = [
             window.running_seconds, window.ended_at - window.started_at, float(window.tokens_out), window.held.sum,
             float(window.held.count), sketch.sum, float(sketch.count),

@@ -15,13 +15,14 @@ from autoscaler.core.capacity import bearable, latencies
 from autoscaler.core.floors import NO_FLOOR, Floors, start_within
 from autoscaler.core.gateways import World
 from autoscaler.core.model import Decision, Demand, Memory, Reason, Replicas, Snapshot
-from autoscaler.core.policy import ScalingPolicy, by_pool
+from autoscaler.core.policy import Objective, ScalingPolicy, by_pool
 from autoscaler.core.serving import Serving
 from autoscaler.core.signals import NO_SIGNALS, Needed, Reading, Signals
 from autoscaler.core.tiering import measured
 from autoscaler.core.windows import Windows
 from coldstart.core.estimate import StartEstimate
 from coldstart.core.tiers import StartTimes
+from events.kinds import carrier
 from events.types.decisions import Tiers
 from events.types.metrics import LagMeasured, QueryMeasured, ReplicaMetrics
 from events.types.replicas import ReplicasObserved, ReplicaState, ReplicaStatus
@@ -67,7 +68,7 @@ class Declared:
         return replace(self, policy=by_pool(own, cost), own=own)
 
 
-@dataclass(frozen=True, slots=True)
+@carrier
 class Wish:
     """The last wish on record. `use`: see `Decision.use`. `tiers`: what else was told to be worth keeping."""
 
@@ -82,7 +83,7 @@ class Wish:
     tiers: Tiers | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@carrier
 class _Observed:
     """A model's replicas, counted, at one instant. `first_ready_at`, `last_ready_at`: expected, of those that start."""
 
@@ -111,6 +112,7 @@ class ModelView:
         "_burning",
         "_estimate",
         "_floors",
+        "_latencies",
         "_observed",
         "_serving",
         "_signals",
@@ -152,10 +154,13 @@ class ModelView:
         self._floors: Floors | None = None
         self._burning: Burning | None = None
         self._serving: Serving | None = None
+        self._latencies: tuple[Objective, ...] = ()
+        """Of what is declared."""
         self._observed = NOTHING
         self._estimate: StartEstimate | None = None
         self._start_seconds: Seconds | None = None
         self._starts: StartTimes | None = None
+        """By the estimate, once somebody needs them: only where a cold start has a price."""
         self._sleeper_bytes: int | None = None
         self._ahead: tuple[str, RequestWindow, Instant] | None = None
 
@@ -163,6 +168,7 @@ class ModelView:
         """A declaration; another uid is another model of the same name."""
         was, self.declared = self.declared, declared
         self.enough = 0.0
+        self._latencies = latencies(declared.policy)
         if was is not None and was.uid != declared.uid:
             self._windows = self._signals = self._floors = self._estimate = self._start_seconds = None
             self._burning = self._serving = self._starts = self._sleeper_bytes = None
@@ -254,7 +260,7 @@ class ModelView:
             self._estimate = self._estimate or StartEstimate()
             self._estimate.fold(observed)
             self._start_seconds = self._estimate.eta(at)
-            self._starts = measured(self._estimate, self._sleeper_bytes)
+            self._starts = None
         starting.sort(key=lambda status: status.created_at or at)
         self._observed = _Observed(
             uid=observed.uid,
@@ -311,7 +317,7 @@ class ModelView:
             scheduled=scheduled.replicas, schedule_changes_at=scheduled.changes_at,
             burn=None if rates is None else rates.mendable, failing=None if rates is None else rates.failing,
             served=self._serving.measure(now) if self._serving is not None and declared.policy.learns else None,
-            starts=None if declared.policy.cold_start_cost is None else self._starts,
+            starts=None if declared.policy.cold_start_cost is None else self._start_times(),
         )  # fmt: skip
 
     def record_at(self, decision: Decision, now: Instant, every: Seconds) -> Instant | None:
@@ -367,9 +373,8 @@ class ModelView:
         return self._windows
 
     def _serve(self, declared: Declared, source: str, window: RequestWindow, at: Instant) -> None:
-        objectives = latencies(declared.policy)
-        if self._serving is None or self._serving.objectives != objectives:
-            self._serving = Serving(objectives)
+        if self._serving is None or self._serving.objectives != self._latencies:
+            self._serving = Serving(self._latencies)
         if window.revision == declared.revision:
             self._serving.window(source, window, self._seen(declared).ready, at)
 
@@ -405,6 +410,11 @@ class ModelView:
             self._demand(declared)
         assert self._windows is not None
         return self._windows.measure(now, world, signals, self.memory.seconds)
+
+    def _start_times(self) -> StartTimes | None:
+        if self._starts is None and self._estimate is not None:
+            self._starts = measured(self._estimate, self._sleeper_bytes)
+        return self._starts
 
     def _ready_at(self, status: ReplicaStatus, at: Instant) -> Instant | None:
         """When a starting replica is expected to be ready; None before a start of this model was seen to its end."""

@@ -23,7 +23,7 @@ from deploy.simulation.working import Asked, Fixed, Sharing, Work
 from events.types.requests import RequestWindow
 from events.units import Instant
 from preemption.core.view import Wish
-from runtime.core.meter import MeterKey, Meters, Waiting
+from runtime.core.meter import NOBODY_WAITS, MeterKey, Meters, Waiting
 from runtime.ports import Ending, Outcome
 
 BEGINS: Final = 1_600_000_000.0
@@ -206,7 +206,7 @@ class Simulation:
     def _waits(self, key: MeterKey) -> Waiting:
         queue = self._waiting[self._numbers[key.model]]
         if not queue:
-            return Waiting()
+            return NOBODY_WAITS
         oldest = Instant(self._arrived[queue[0]])
         return Waiting(oldest, Instant(oldest + self._setting.max_wait))
 

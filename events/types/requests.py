@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from events.kinds import event, value
+from events.kinds import event, hot_value
 from events.names import Topic
 from events.types.shared import Amount, At, Count, Sketch
 
 
-@value
+@hot_value
 class Levels:
     """How many requests run (hold a lease) and wait (hold a ticket) at one instant."""
 
@@ -17,7 +17,7 @@ class Levels:
     waiting: Count = 0
 
 
-@event("relume.request.window", Topic.REQUESTS)
+@event("relume.request.window", Topic.REQUESTS, hot=True)
 class RequestWindow:
     """What one gateway saw of one model's revision from `started_at` to `ended_at` (of the gateway's clock).
 

@@ -189,6 +189,9 @@ class Meter:
         self._said_waiting = self.waiting
         self.untold = False
         seen = self._interval
+        levels = peak = Levels(running=self.running, waiting=self.waiting)
+        if seen.peak_running != self.running or seen.peak_waiting != self.waiting:
+            peak = Levels(running=seen.peak_running, waiting=seen.peak_waiting)
         return RequestWindow(
             model=self.key.model,
             uid=self.key.uid,
@@ -198,8 +201,8 @@ class Meter:
             ended_at=self._last,
             running_seconds=seen.running_seconds,
             waiting_seconds=seen.waiting_seconds,
-            now=Levels(running=self.running, waiting=self.waiting),
-            peak=Levels(running=seen.peak_running, waiting=seen.peak_waiting),
+            now=levels,
+            peak=peak,
             arrivals=seen.arrivals,
             starts=seen.starts,
             finishes=seen.finishes,

@@ -57,6 +57,20 @@ class TestRing:
         ring.add(T0, T0 + 8, 8.0)
         assert ring.total(at(8)) == pytest.approx(6.0)
 
+    @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=30), st.integers(0, 30))
+    def test_its_cells_are_those_of_a_list(self, pieces: list[tuple[int, int]], later: int) -> None:
+        """Cell by cell back from now, and the sum since any of them: as a list that keeps all seconds has it."""
+        ring, seconds = Ring(Seconds(10.0), 10), [0.0] * 20
+        for gap, amount in pieces:
+            seconds += [0.0] * gap
+            seconds[-1] += amount
+            ring.add(T0 + len(seconds) - 0.5, T0 + len(seconds) - 0.5, float(amount))
+        seconds += [0.0] * later
+        now = at(len(seconds) - 0.5)
+        assert ring.back(now) == seconds[:-12:-1]
+        for back in range(11):
+            assert ring.since(now - back, now) == sum(seconds[-1 - back :])
+
 
 def part(start: float, end: float, since: float) -> float:
     """The part of [start, end] that lies after `since`."""
