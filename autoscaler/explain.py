@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import ceil
 from typing import Final
 
 from pydantic import JsonValue
 
 from autoscaler.codec import read_memory, read_policy, read_snapshot
-from autoscaler.core.capacity import bearable
+from autoscaler.core.capacity import bearable, token_floor
 from autoscaler.core.forecast.following import outlook
 from autoscaler.core.forecast.hold import LEVELS
 from autoscaler.core.model import Memory, Reason, Snapshot
 from autoscaler.core.policy import ScalingPolicy
 from autoscaler.core.tiering import held, rungs_of
+from autoscaler.need_words import Need
 from autoscaler.outcome import after_sentences, outcome_facts
 from autoscaler.signal_words import signal_sentences, strongest, unknown
 from autoscaler.slo_words import slo_sentences
@@ -29,7 +29,10 @@ from events.types.decisions import WishDecided
 from events.types.grants import GrantDecided
 from events.types.models import ModelDeclared
 from events.types.replicas import ReplicasObserved
-from events.units import format_instant
+from events.units import Instant, format_instant
+
+OURS: Final = "relume"
+"""The policy whose numbers are known here; others size by rules of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +61,15 @@ class _Told:
     policy: ScalingPolicy
     memory: Memory
     replicas: int
+    need: Need
 
     @property
     def level(self) -> int:
-        return self.snapshot.demand.running + self.snapshot.demand.waiting
+        return self.need.level
 
-    @property
-    def target(self) -> str:
-        return number(self.policy.target)
+    def clock(self, instant: float) -> str:
+        """With its date where the decision was taken on another day."""
+        return clock_time(instant, self.snapshot.taken_at)
 
 
 def explain(records: Records) -> Explanation:
@@ -77,14 +81,16 @@ def explain(records: Records) -> Explanation:
     declared = records.declared if records.declared is not None and records.declared.uid == wish.uid else None
     return Explanation(
         (*decided.sentences, *after_sentences(wish, grant, observed, declared)),
-        {**decided.facts, **outcome_facts(wish, grant, observed, declared)},
+        {**decided.facts, **outcome_facts(grant, observed, declared)},
     )
 
 
 def explain_decision(wish: WishDecided) -> Explanation:
     """A decision alone, whenever it was taken. ValueError when the wish cannot be read."""
     policy, memory = read_policy(wish.policy), read_memory(wish.memory)
-    told = _Told(read_snapshot(wish.snapshot), bearable(policy, memory.capacity), memory, wish.replicas)
+    snapshot, borne = read_snapshot(wish.snapshot), bearable(policy, memory.capacity)
+    ours = policy.name == OURS or Reason.POLICY_REPLACED in wish.reasons
+    told = _Told(snapshot, borne, memory, wish.replicas, Need(snapshot, borne, ours=ours))
     reasons = [(reason, reason_sentence(reason, told)) for reason in wish.reasons]
     sentences = (
         _demand_sentence(told),
@@ -118,7 +124,7 @@ def reason_sentence(reason: str, told: _Told) -> str:
 
 def _demand_sentence(told: _Told) -> str:
     demand, policy = told.snapshot.demand, told.policy
-    text = f"At {clock_time(told.snapshot.taken_at)} demand was {demand.running} running and {demand.waiting} waiting"
+    text = f"At {told.clock(told.snapshot.taken_at)} demand was {demand.running} running and {demand.waiting} waiting"
     if demand.oldest_waiting is not None:
         text += f", the oldest for {span(demand.oldest_waiting)}"
     stable, panic = demand.stable, demand.panic
@@ -152,25 +158,18 @@ def _activation(told: _Told) -> str:
 
 
 def _backlog(told: _Told) -> str:
-    need = ceil(told.level / told.policy.target)
-    verb = "needs" if told.level == 1 else "need"
-    return f"The target is {told.target} a replica, so {requests(told.level)} in flight {verb} {replicas(need)}."
+    return told.need.backlog()
 
 
 def _load(told: _Told) -> str:
-    panic = told.snapshot.demand.panic
-    averaged = "" if panic is None else f", and {number(panic)} on average over {span(told.policy.panic_window)}"
-    return (
-        f"{requests(told.level)} in flight now{averaged}, at a target of {told.target} a replica, "
-        f"need {replicas(ceil(max(told.level, panic or 0.0) / told.policy.target))}."
-    )
+    return told.need.load()
 
 
 def _requested(told: _Told) -> str:
     until = told.memory.floor_until
-    end = "" if until is None else f" until {clock_time(until)}"
+    end = "" if until is None else f" until {told.clock(until)}"
     if until is not None and told.memory.floor_open:
-        end = f" until they are ready and for {span(told.policy.keep_alive)} after, or until {clock_time(until)}"
+        end = f" until they are ready and for {span(told.policy.keep_alive)} after, or until {told.clock(until)}"
     return f"Somebody asked that at least {replicas(told.memory.floor)} be awake{end}."
 
 
@@ -188,7 +187,7 @@ def _signal(told: _Told) -> str:
 def _panic(told: _Told) -> str:
     have = told.snapshot.replicas.ready + told.snapshot.replicas.starting
     until = told.memory.panic_until
-    end = "" if until is None else f" before {clock_time(until)}"
+    end = "" if until is None else f" before {told.clock(until)}"
     return (
         f"Demand is, or was in the last {span(told.policy.stable_window)}, at least twice what was ready or starting "
         f"({replicas(have)} now): while anybody asks, nothing is taken away{end}."
@@ -197,8 +196,9 @@ def _panic(told: _Told) -> str:
 
 def _starts_fail(told: _Told) -> str:
     retry_at = told.snapshot.retry_at
-    when = "" if retry_at is None else f", next at {clock_time(retry_at)}"
-    return f"The start failed {times(told.snapshot.failures)}: no more are asked for until one succeeds{when}."
+    when = "" if retry_at is None else f", next at {told.clock(retry_at)}"
+    besides = ", but for the least that must be there" if told.replicas > told.need.before else ""
+    return f"The start failed {times(told.snapshot.failures)}: no more are asked for until one succeeds{when}{besides}."
 
 
 def _history_unread(_: _Told) -> str:
@@ -225,27 +225,27 @@ def _signal_stale(told: _Told) -> str:
 
 
 def _steady(told: _Told) -> str:
-    stable = told.snapshot.demand.stable
-    averaged = "" if stable is None else f", {number(stable)} on average over {span(told.policy.stable_window)}"
-    room = number(told.replicas * told.policy.target)
-    return (
-        f"{requests(told.level)} in flight{averaged}, fit into the {room} that {replicas(told.replicas)} should take."
-    )
+    return told.need.steady(told.replicas)
 
 
 def _keep_alive(told: _Told) -> str:
     last = told.memory.last_busy_at
+    if not told.need.ours and told.policy.name != "keepalive":
+        return f"What is not needed now is kept by the rule of {told.policy.name}."
     if told.policy.cold_start_cost is not None:
         return "Nobody asks; what was needed lives on to the end of the minute, and then by its forecast."
     kept = told.memory.kept
     if kept and told.policy.cold_start_cost is None:
-        most = replicas(int(kept[0].amount))
-        until = clock_time(kept[0].at + told.policy.keep_alive)
-        return f"{most} were needed at {clock_time(kept[0].at)}, and what was needed lives on until {until}."
+        most = int(kept[0].amount)
+        until = told.clock(kept[0].at + told.policy.keep_alive)
+        verb = "was" if most == 1 else "were"
+        return (
+            f"{replicas(most)} {verb} needed at {told.clock(kept[0].at)}, and what was needed lives on until {until}."
+        )
     if last is None:
         return f"Nobody asks; what is idle lives on for {span(told.policy.keep_alive)}."
     life = told.policy.keep_alive
-    since, until = clock_time(last), clock_time(last + life)
+    since, until = told.clock(last), told.clock(last + life)
     return f"Nobody has asked since {since}; what is idle lives on for {span(life)}, until {until}."
 
 
@@ -254,35 +254,34 @@ def _forecast(told: _Told) -> str:
     if forecast is None or rungs is None:
         return "A forecast asked for it."
     worth = held(forecast.past, rungs).warm
+    most = f", and maxReplicas is {told.policy.max_replicas}" if worth > told.policy.max_replicas else ""
     chances = outlook(forecast.past).chances()
     known = ", ".join(
         f"{100 * chance:.0f} % for {replicas(level)}" for level, chance in zip(LEVELS[:3], chances, strict=False)
     )
     return (
-        f"The chance of being needed until {clock_time(forecast.ends_at)} is {known}: {replicas(worth)} "
-        f"{'is' if worth == 1 else 'are'} worth holding."
+        f"The chance of being needed until {told.clock(forecast.ends_at)} is {known}: {replicas(worth)} "
+        f"{'is' if worth == 1 else 'are'} worth holding{most}."
     )
 
 
 def _descent(told: _Told) -> str:
-    demand = told.snapshot.demand
-    return (
-        f"On average {number(demand.stable or 0.0)} in flight over the last {span(told.policy.stable_window)} "
-        f"need fewer than {replicas(told.snapshot.wished or 0)} at a target of {told.target}, with room to spare."
-    )
+    return told.need.descent()
 
 
 def _step_limit(told: _Told) -> str:
-    return f"No more than half of {told.snapshot.wished or 0} go at once: {told.replicas} stay for now."
+    return f"No more than half of {told.need.before} go at once: {told.replicas} stay for now."
 
 
 def _idle(told: _Told) -> str:
     last = told.memory.last_busy_at
     if last is None:
         return "Nobody asks."
+    if not told.need.ours and told.policy.name != "keepalive":
+        return f"Nobody has asked since {told.clock(last)}: so by the rule of {told.policy.name}."
     if told.policy.cold_start_cost is not None:
-        return f"Nobody has asked since {clock_time(last)}, and no replica is worth holding by its forecast."
-    return f"Nobody has asked since {clock_time(last)}; the keep-alive is {span(told.policy.keep_alive)}."
+        return f"Nobody has asked since {told.clock(last)}, and no replica is worth holding by its forecast."
+    return f"Nobody has asked since {told.clock(last)}; the keep-alive is {span(told.policy.keep_alive)}."
 
 
 def _at_least_min(told: _Told) -> str:
@@ -307,7 +306,7 @@ def _policy_failed(told: _Told) -> str:
 
 def _slo_burn(told: _Told) -> str:
     until = told.memory.burn_until
-    end = "" if until is None else f" until {clock_time(until)}"
+    end = "" if until is None else f" until {told.clock(until)}"
     least = replicas(told.memory.burn_floor)
     return f"Answers came later than promised or were refused, too many of them: at least {least}{end}."
 
@@ -323,15 +322,16 @@ def _capacity(told: _Told) -> str:
     seen, known = told.snapshot.served, told.memory.capacity
     if seen is None or known is None or seen.tokens is None or known.tokens is None:
         return "The tokens made now are more than fewer replicas were learned to make as promised."
+    needs = token_floor(known, seen, Instant(told.snapshot.taken_at))
     return (
         f"{number(seen.ready * seen.tokens)} tokens a second are made, and a replica was learned to make "
-        f"{number(known.tokens)} as promised."
+        f"{number(known.tokens)} as promised: that needs {replicas(needs)}."
     )
 
 
 def _scheduled(told: _Told) -> str:
     until = told.snapshot.schedule_changes_at
-    end = "" if until is None else f" until {clock_time(until)}"
+    end = "" if until is None else f" until {told.clock(until)}"
     return f"A schedule wants at least {replicas(told.snapshot.scheduled)}{end}."
 
 

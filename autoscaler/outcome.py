@@ -17,16 +17,17 @@ def after_sentences(
     wish: WishDecided, grant: GrantDecided | None, observed: ReplicasObserved | None, declared: ModelDeclared | None
 ) -> tuple[str, ...]:
     """One sentence for each thing that is known to have come of a wish."""
-    told = (_override(declared, grant, wish), _granted(grant, wish), _failed(observed), _are(observed))
+    near = _taken_at(wish)
+    told = (_override(declared, grant, near), _granted(grant, wish), _failed(observed, near), _are(observed))
     return tuple(text for text in told if text)
 
 
 def outcome_facts(
-    wish: WishDecided, grant: GrantDecided | None, observed: ReplicasObserved | None, declared: ModelDeclared | None
+    grant: GrantDecided | None, observed: ReplicasObserved | None, declared: ModelDeclared | None
 ) -> dict[str, JsonValue]:
     """The same for programs; null is unknown."""
     shortage = grant.shortage if grant is not None else None
-    overrides = _overrides(declared, grant, wish)
+    overrides = _overrides(declared, grant)
     override = declared.override if declared is not None and overrides else None
     retry_at = observed.retry_at if observed is not None and observed.failures else None
     return {
@@ -48,20 +49,29 @@ def _staying(grant: GrantDecided) -> int:
     return sum(not one.drain for one in grant.replicas)
 
 
-def _overrides(declared: ModelDeclared | None, grant: GrantDecided | None, wish: WishDecided) -> bool:
+def _taken_at(wish: WishDecided) -> float | None:
+    """When the decision was taken; None: another release wrote it."""
+    at = wish.snapshot.get("takenAt")
+    return float(at) if isinstance(at, int | float) else None
+
+
+def _clock(instant: float, near: float | None) -> str:
+    return clock_time(instant, instant if near is None else near)
+
+
+def _overrides(declared: ModelDeclared | None, grant: GrantDecided | None) -> bool:
     """Whether the allocator answered a person's number instead of the wish."""
-    override = declared.override if declared is not None else None
-    if override is None or grant is None:
+    if declared is None or declared.override is None or grant is None:
         return False
-    return grant.wished == override.replicas and grant.wished != wish.replicas
+    return Reason.OVERRIDE in grant.reasons
 
 
-def _override(declared: ModelDeclared | None, grant: GrantDecided | None, wish: WishDecided) -> str:
-    if declared is None or declared.override is None or not _overrides(declared, grant, wish):
+def _override(declared: ModelDeclared | None, grant: GrantDecided | None, near: float | None) -> str:
+    if declared is None or declared.override is None or not _overrides(declared, grant):
         return ""
     override = declared.override
     by = f" by {override.by}" if override.by else ""
-    return f"An override{by} of {replicas(override.replicas)} stands before it until {clock_time(override.until)}."
+    return f"An override{by} of {replicas(override.replicas)} stands before it until {_clock(override.until, near)}."
 
 
 def _granted(grant: GrantDecided | None, wish: WishDecided) -> str:
@@ -76,14 +86,14 @@ def _granted(grant: GrantDecided | None, wish: WishDecided) -> str:
     return f"{text}; {replicas(grant.shortage.replicas)} short: {grant.shortage.message.rstrip('.')}."
 
 
-def _failed(observed: ReplicasObserved | None) -> str:
+def _failed(observed: ReplicasObserved | None, near: float | None) -> str:
     if observed is None or not observed.failures:
         return ""
     text = f"The start failed {times(observed.failures)}"
     why = observed.message or observed.reason
     if why:
         text += f": {why.rstrip('.')}"
-    return text + ("." if observed.retry_at is None else f"; next try at {clock_time(observed.retry_at)}.")
+    return text + ("." if observed.retry_at is None else f"; next try at {_clock(observed.retry_at, near)}.")
 
 
 def _are(observed: ReplicasObserved | None) -> str:

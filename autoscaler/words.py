@@ -5,9 +5,10 @@ from __future__ import annotations
 from events.units import format_duration, format_instant
 
 
-def clock_time(instant: float) -> str:
-    """``18:53:42`` in UTC."""
-    return format_instant(instant)[11:19] + " UTC"
+def clock_time(instant: float, near: float) -> str:
+    """``18:53:42 UTC``; with its date where that is another than that of `near`: ``2026-12-01 18:53:42 UTC``."""
+    day, clock = format_instant(instant)[:10], format_instant(instant)[11:19] + " UTC"
+    return clock if day == format_instant(near)[:10] else f"{day} {clock}"
 
 
 def span(seconds: float) -> str:

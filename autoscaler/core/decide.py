@@ -92,8 +92,8 @@ def _floored(snapshot: Snapshot, policy: ScalingPolicy, now: Instant, chosen: Po
         return decision
     reasons = set(decision.reasons)
     if raised is not policy and decision.replicas == least and Reason.AT_LEAST_MIN in reasons:
-        asked = {scheduled: Reason.SCHEDULED, floor.replicas: Reason.SLO_BURN}
-        reasons = {*(reasons - {Reason.AT_LEAST_MIN}), asked.get(least, Reason.CAPACITY)}
+        asked = ((scheduled, Reason.SCHEDULED), (floor.replicas, Reason.SLO_BURN), (tokens, Reason.CAPACITY))
+        reasons = {*(reasons - {Reason.AT_LEAST_MIN}), *(why for wants, why in asked if wants == least)}
     if failing:
         reasons.add(Reason.FAILING)
     times = [

@@ -70,7 +70,9 @@ def what_if(items: Sequence[Mapping[str, Any]], file: Path) -> list[dict[str, An
     from autoscaler.codec import read_policy, read_snapshot  # noqa: PLC0415 - as above
     from autoscaler.core.decide import decide  # noqa: PLC0415 - as above
     from autoscaler.core.model import Memory  # noqa: PLC0415 - as above
+    from autoscaler.core.view import Scheduled  # noqa: PLC0415 - as above
     from autoscaler.own import OwnPolicyFailed, own_policy  # noqa: PLC0415 - as above
+    from autoscaler.schedules import schedules_of  # noqa: PLC0415 - as above
     from events.units import Instant  # noqa: PLC0415 - as above
 
     given = _scaling(file)
@@ -84,6 +86,10 @@ def what_if(items: Sequence[Mapping[str, Any]], file: Path) -> list[dict[str, An
         policy = _instead(file, given, was)
         seen = snapshot if not rows else replace(snapshot, memory=memory, wished=wished)
         seen = replace(seen, memory=Memory()) if not rows and policy.name != was.name else seen
+        if policy.schedules != was.schedules:
+            schedule = schedules_of(policy.schedules)
+            wants = Scheduled() if schedule is None else schedule(Instant(snapshot.taken_at))
+            seen = replace(seen, scheduled=wants.replicas, schedule_changes_at=wants.changes_at)
         try:
             decision = decide(seen, policy, Instant(snapshot.taken_at), own_policy(policy.name))
         except OwnPolicyFailed as error:

@@ -75,7 +75,7 @@ NUMBERS = {
     Reason.POLICY_UNKNOWN: ["relume"],
     Reason.POLICY_FAILED: ["relume"],
     Reason.FAILING: [],
-    Reason.CAPACITY: ["2799 tokens", "207.25"],
+    Reason.CAPACITY: ["2799 tokens", "207.25", "14 replicas"],
     Reason.SLO_BURN: ["29 replicas", "01:46:51"],
     Reason.SCHEDULED: ["31 replicas", "01:46:52"],
     Reason.POLICY_REPLACED: ["relume"],
@@ -162,11 +162,16 @@ def test_what_came_of_it() -> None:
 
 def test_an_override_is_named() -> None:
     """Who set it, and until when it stands before the wish."""
-    grant = GrantDecided(model="m", uid="u", revision=1, wished=2, replicas=())
+    grant = GrantDecided(model="m", uid="u", revision=1, wished=2, replicas=(), reasons=("override",))
     spec = replace(declared(), override=Override(replicas=2, until=T0 + 600, by="ann"))
     explanation = explain(Records(record(Reason.BACKLOG), grant, declared=spec))
     assert "An override by ann of 2 replicas stands before it until 01:56:40 UTC." in explanation.sentences
     assert explanation.facts["override"] == {"replicas": 2, "until": "2001-09-09T01:56:40.000000Z"}
+    plain = explain(Records(record(Reason.BACKLOG), replace(grant, reasons=("wish",)), declared=spec))
+    assert plain.facts["override"] is None, "the allocator answered the wish, of the same number"
+    same = replace(spec, override=Override(replicas=53, until=T0 + 86_400, by="ann"))
+    told = explain(Records(record(Reason.BACKLOG), replace(grant, wished=53), declared=same))
+    assert "An override by ann of 53 replicas stands before it until 2001-09-10 01:46:40 UTC." in told.sentences
 
 
 def test_records_of_another_uid_are_void() -> None:

@@ -28,14 +28,14 @@ EPSILON = 1e-6
 
 
 class Sizing:
-    """Of one snapshot, in replicas. `at_hand`: for what runs and waits now. `known`: it is known how long a request
-    runs; until then all that waits counts in full.
+    """Of one snapshot, in replicas. `at_hand`: for what runs and waits now; `gathered` of these requests wait since too
+    little was ready. `known`: it is known how long a request runs; until then all that waits counts in full.
 
     `_share`: the part of a request that must find a slot at once; `_late`: of one that has waited for longer than a
     request takes. Both are divided by the target.
     """
 
-    __slots__ = ("_all", "_came", "_late", "_lately", "_panic", "_share", "_stable", "at_hand", "known")
+    __slots__ = ("_all", "_came", "_late", "_lately", "_panic", "_share", "_stable", "at_hand", "gathered", "known")
 
     def __init__(self, snapshot: Snapshot, policy: ScalingPolicy) -> None:
         demand = snapshot.demand
@@ -48,6 +48,7 @@ class Sizing:
         self._lately = SLACK * (lately or 0.0)
         self._came = SLACK * demand.arrivals_per_second * (seconds or 0.0)
         self._stable, self._panic = demand.stable, demand.panic
+        self.gathered = 0.0
         if not level:
             self.at_hand = 0
         elif late == share or lately is None or not demand.waiting:
@@ -55,7 +56,7 @@ class Sizing:
         else:
             waiting = float(demand.waiting)
             beyond = level - lately
-            gathered = 0.0 if beyond <= 0.0 else min(beyond, waiting)
+            self.gathered = gathered = 0.0 if beyond <= 0.0 else min(beyond, waiting)
             self.at_hand = up((level - gathered) * share + gathered * late, EPSILON)
 
     @property
