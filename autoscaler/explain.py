@@ -24,7 +24,7 @@ from autoscaler.outcome import after_sentences, outcome_facts
 from autoscaler.signal_words import signal_sentences, strongest, unknown
 from autoscaler.slo_words import slo_sentences
 from autoscaler.tier_words import tier_sentences
-from autoscaler.words import clock_time, number, replicas, requests, span, times
+from autoscaler.words import clock_time, number, percent, replicas, requests, span, times
 from events.types.decisions import WishDecided
 from events.types.grants import GrantDecided
 from events.types.models import ModelDeclared
@@ -257,7 +257,7 @@ def _forecast(told: _Told) -> str:
     most = f", and maxReplicas is {told.policy.max_replicas}" if worth > told.policy.max_replicas else ""
     chances = outlook(forecast.past).chances()
     known = ", ".join(
-        f"{100 * chance:.0f} % for {replicas(level)}" for level, chance in zip(LEVELS[:3], chances, strict=False)
+        f"{percent(chance)} for {replicas(level)}" for level, chance in zip(LEVELS[:3], chances, strict=False)
     )
     return (
         f"The chance of being needed until {told.clock(forecast.ends_at)} is {known}: {replicas(worth)} "

@@ -8,8 +8,8 @@ from autoscaler.core.forecast.idle import HORIZONS, HOUR
 from autoscaler.core.model import Memory
 from autoscaler.core.policy import ScalingPolicy
 from autoscaler.core.tiering import rungs_of, told
-from autoscaler.words import replicas, span
-from coldstart.core.tiers import GB, Coming, Ladder, Rung, StartTimes, Tier, choose, least_chance, second_worth
+from autoscaler.words import percent, replicas, span
+from coldstart.core.tiers import GB, Coming, Ladder, Rung, StartTimes, least_chance, saves, second_worth
 from events.types.decisions import Tiers
 
 
@@ -20,9 +20,9 @@ def tier_sentences(policy: ScalingPolicy, memory: Memory, replicas_wished: int) 
     if rungs is None or forecast is None:
         return ()
     tiers = None if memory.last_busy_at is None else told(forecast, policy, starts, replicas_wished)
-    least = 100 * least_chance(rungs, GRAIN)
-    held = f"A replica is held warm above a chance of {least:.1f} % of being needed in the minute"
-    if least >= 100:
+    least = least_chance(rungs, GRAIN)
+    held = f"A replica is held warm above a chance of {percent(least)} of being needed in the minute"
+    if least >= 1:
         held = "By its price no replica is held warm for what may come"
     return (
         _price(policy, starts), f"{held}{_why(rungs)}.", *_asleep(starts, rungs, forecast, tiers), *_weights(tiers),
@@ -54,11 +54,11 @@ def _asleep(starts: StartTimes | None, rungs: Ladder, forecast: Following, tiers
         return ()
     ahead = outlook(forecast.past).coming()
     best = _best(rung, rungs.cold.start, ahead)
-    pays = "pays" if choose(rungs, GRAIN, ahead) >= Tier.ASLEEP else "does not pay"
+    pays = "pays" if saves(rung, rungs.cold.start, ahead) > 0.0 else "does not pay"
     keeps = _figure((starts.asleep_bytes or 0) / GB)
     text = (
         f"One asleep keeps {keeps} GB, which costs {_figure(3600 * rung.rate)} GPU-seconds an hour, and saves "
-        f"{_figure(rungs.cold.start - rung.start)} when it is needed; the chance of that is {100 * best.chance:.0f} % "
+        f"{_figure(rungs.cold.start - rung.start)} when it is needed; the chance of that is {percent(best.chance)} "
         f"within {span(best.within)}: that {pays}, and {replicas(tiers.asleep)} may sleep."
     )
     return (text,)
@@ -74,7 +74,7 @@ def _weights(tiers: Tiers | None) -> tuple[str, ...]:
         return ()
     hour = span(GRAIN * HORIZONS[HOUR])
     text = (
-        f"Nodes that choose whose weights to keep are told {_figure(100 * tiers.soon)} % within {hour}, and "
+        f"Nodes that choose whose weights to keep are told {percent(tiers.soon)} within {hour}, and "
         f"{_figure(tiers.second)} GPU-seconds for each second of a start."
     )
     return (text,)

@@ -21,6 +21,12 @@ def number(amount: float) -> str:
     return f"{round(amount, 2):g}" if amount < 1e6 else f"{amount:.0f}"
 
 
+def percent(part: float) -> str:
+    """``12.3 %``; of less than one as many digits as tell it from none: ``0.0099 %``."""
+    hundred = 100.0 * part
+    return f"{hundred:.3g} %" if hundred >= 1.0 or not hundred else f"{hundred:.2g} %"
+
+
 def replicas(count: int) -> str:
     """``1 replica``, ``3 replicas``."""
     return f"{count} replica" if count == 1 else f"{count} replicas"

@@ -15,7 +15,7 @@ from autoscaler.core.policy import Objective, ScalingPolicy, SchedulePolicy
 from autoscaler.explain import Records, explain
 from autoscaler.record import wish_of
 from autoscaler.slo_spec import promising
-from autoscaler.words import clock_time, replicas
+from autoscaler.words import clock_time, percent, replicas
 from events.units import Instant, Seconds
 from tests.support.autoscaling import POLICY, T0, seen
 
@@ -126,3 +126,10 @@ def test_a_time_of_another_day_has_its_date() -> None:
     """Else tomorrow's would read as today's."""
     assert clock_time(T0 + 60, T0) == "01:47:40 UTC"
     assert clock_time(T0 + 86_400, T0) == "2001-09-10 01:46:40 UTC"
+
+
+def test_a_small_chance_is_not_told_as_none() -> None:
+    """Where a price is high a chance of a ten-thousandth decides."""
+    assert [percent(part) for part in (0.0, 0.0000993, 0.0049, 0.01, 0.5, 1.0)] == [
+        "0 %", "0.0099 %", "0.49 %", "1 %", "50 %", "100 %",
+    ]  # fmt: skip

@@ -11,7 +11,7 @@ from autoscaler.codec import memory_json, read_memory
 from autoscaler.core.decide import decide
 from autoscaler.core.forecast.following import Following, follow
 from autoscaler.core.model import Decision, Demand, Memory
-from autoscaler.core.policy import ScalingPolicy
+from autoscaler.core.policy import COST_MOST, ScalingPolicy
 from autoscaler.core.tiering import coarse, measured, newest
 from autoscaler.declared import read_declaration
 from autoscaler.explain import Records, explain
@@ -75,6 +75,33 @@ def test_how_many_may_sleep(policy: ScalingPolicy, starts: StartTimes | None, as
     assert decision.replicas == 0
     assert decision.tiers is not None
     assert decision.tiers.asleep == asleep
+
+
+@pytest.mark.parametrize("starts", [None, STARTS, StartTimes(cold=0.001, wake=1e-6, asleep_bytes=1),
+                                    StartTimes(cold=36_000.0, wake=36_000.0, asleep_bytes=10**13)])  # fmt: skip
+@pytest.mark.parametrize("minutes", [0, 3, 90])
+@pytest.mark.parametrize("cost", [Seconds(1.0), COST_MOST])
+def test_the_least_and_the_highest_price(cost: Seconds, minutes: int, starts: StartTimes | None) -> None:
+    """Whatever starts take: at a second nothing is held once the minute is over; at a week something is, quiet or not,
+    where a start is long. What is wished, may sleep and is told stays within bounds, it is looked at again once a
+    minute at the soonest, and no chance that decides is told as none."""
+    memory, now = quiet(minutes, rhythm=9, rounds=3)
+    policy = replace(SLEEPS, cold_start_cost=cost, max_replicas=3)
+    decision = decided(policy, memory, now, starts, ready=1)
+    tiers = decision.tiers
+    assert tiers is not None
+    assert decision.replicas + (tiers.asleep or 0) <= 3
+    assert 0.0 < tiers.soon <= 1.0
+    assert tiers.second is None or 0.0 < tiers.second < 1e10
+    assert decision.again_at is None or decision.again_at > now
+    if cost == 1.0:
+        assert decision.replicas == 0
+    elif starts is None or starts.wake == starts.cold:
+        assert decision.replicas >= 1
+    text = " ".join(explain(Records(wish_of(seen(wished=1, ready=1, memory=memory), policy, decision))).sentences)
+    assert "0.0 %" not in text
+    assert " 0 % for" not in text
+    assert ("no replica is held warm" in text) == (cost == 1.0)
 
 
 def test_without_a_price_nothing_is_told() -> None:
