@@ -55,6 +55,10 @@ def test_another_policy_on_the_record(relume: Relume, live: LiveAdmin, told: lis
     file.write_text("scaling: {policy: concurrency, maxReplicas: 10}\n", encoding="utf-8")
     rows = json.loads(relume("explain", "echo", "--what-if", str(file), "-o", "json", live=live).out)["decisions"]
     assert max(row["wouldBe"] for row in rows) < 10
+    window = 'schedules: [{cron: "* * * * *", minReplicas: 7, duration: 2m}]'
+    file.write_text(f"maxReplicas: 10\nkeepAlive: 1m\n{window}\n", encoding="utf-8")
+    rows = json.loads(relume("explain", "echo", "--what-if", str(file), "-o", "json", live=live).out)["decisions"]
+    assert min(row["wouldBe"] for row in rows) == 7, "the new policy's schedules count, not those of then"
 
 
 def test_what_is_refused(relume: Relume, live: LiveAdmin, told: list[WishDecided], tmp_path: Path) -> None:
