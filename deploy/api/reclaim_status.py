@@ -17,6 +17,7 @@ from deploy.api.trainingshapes import (
 from events.types.reclaims import ReclaimChanged, ReclaimVerdict
 from events.units import Instant, format_duration, format_instant
 from preemption.core.attempts.states import State
+from preemption.core.inventory import need_of
 from preemption.core.lending.case import Cause, cause_of
 
 OF_JOB: Final = "training/"
@@ -132,7 +133,7 @@ def who(shortage: str) -> str:
 
 
 def _need(data: ReclaimChanged) -> Iterator[str]:
-    gpus = "1 GPU" if len(data.cards) == 1 else f"{len(data.cards)} GPUs"
+    gpus = _gpus(data)
     listed = f"{gpus} ({', '.join(data.cards)})" if data.cards else "its GPUs"
     since = _moment(data.shortage_since)
     match data.cause:
@@ -152,6 +153,16 @@ def _need(data: ReclaimChanged) -> Iterator[str]:
     yield f"{subject[0].upper()}{subject[1:]} lacked GPUs since {since}."
     held = f" of its {data.ledger.gpus:g}" if data.cards and data.ledger.gpus > len(data.cards) else ""
     yield f"So training job {data.job} (run {data.run}) had to give {listed}{held} by {_moment(data.due)}."
+
+
+def _gpus(data: ReclaimChanged) -> str:
+    """What it held, in a few words: GPUs, parts of them, MIG instances."""
+    needs, count = [need_of(one.resources) for one in data.held], len(data.cards)
+    if needs and all(need.mig_profile for need in needs):
+        return "1 MIG instance" if count == 1 else f"{count} MIG instances"
+    gpus = "1 GPU" if count == 1 else f"{count} GPUs"
+    parts = "a part of" if count == 1 else "parts of"
+    return f"{parts} {gpus}" if needs and all(need.shares for need in needs) else gpus
 
 
 def _choice(data: ReclaimChanged) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from deploy.api.reclaim_status import explain
 from events.log import Query
 from events.names import Topic
 from events.types.grants import Placement
@@ -20,6 +21,7 @@ from events.types.training import (
     MemberGrant,
     TrainingDeclared,
 )
+from events.units import Instant
 from tests.support.admin import ECHO, Admin
 from tests.support.training_events import AT, TUNE, granted, observed, reclaim, resumed
 
@@ -285,6 +287,23 @@ async def test_logs_of_members(admin: Admin) -> None:
         status, problem = await get(admin, f"{JOB}/logs?member={member}")
         assert (status, problem["type"]) == (404, f"urn:relume:problem:{kind}")
     assert (await get(admin, "/v1alpha1/training/nobody/logs"))[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("resources", "cards", "words"),
+    [
+        (Resources(gpus=1), 1, "1 GPU ("), (Resources(gpus=2), 2, "2 GPUs ("),
+        (Resources(mig_profile="1g.5gb"), 1, "1 MIG instance ("),
+        (Resources(mig_profile="1g.5gb"), 2, "2 MIG instances ("),
+        (Resources(gpu_fraction=0.5), 1, "a part of 1 GPU ("), (Resources(gpu_bytes=1 << 30), 2, "parts of 2 GPUs ("),
+    ],
+)  # fmt: skip
+def test_an_instance_that_was_given_is_no_card(resources: Resources, cards: int, words: str) -> None:
+    """The story says what the job had to give, not always a card."""
+    names = tuple(f"local/c{at}" for at in range(cards))
+    (member,) = granted().members
+    sentences = explain(reclaim(cards=names, held=(replace(member, resources=resources),)), Instant(AT + 9))
+    assert f"had to give {words}" in sentences[1]
 
 
 async def test_the_cards_of_a_job_are_held_in_the_inventory(admin: Admin) -> None:
