@@ -55,7 +55,8 @@ def test_a_full_disk_ends_no_training_and_damages_nothing(tmp_path: Path) -> Non
     assert all("File too large" in report["message"] for report in failed)
     left = [report["step"] for report in told if report["kind"] == "leaving"]
     saved = [report["step"] for report in told if report["kind"] == "saved"]
-    assert saved == [10, *left]
+    assert (saved[0], saved[-1:]) == (10, left)
+    assert all(step > 600 for step in saved[1:]), "a planned one may come before what it was told"
     assert not list(checkpoints.glob("*.partial"))
 
 
