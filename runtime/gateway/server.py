@@ -12,6 +12,7 @@ from events.units import Seconds
 from runtime.gateway.access_log import AccessLog
 from runtime.gateway.client_connection import ClientConnection
 from runtime.gateway.context import GatewayContext
+from runtime.gateway.exchange import Exchange
 from runtime.gateway.outbox import Outbox
 from runtime.gateway.pool import UpstreamPool
 from runtime.gateway.settings import GatewaySettings
@@ -59,11 +60,21 @@ class GatewayServer:
         loop = asyncio.get_running_loop()
         tls = _tls(settings) if settings.tls_certificate else None
         wheel = Wheel(self._clock, loop)
-        outbox = Outbox(loop)
+        exchanges: set[Exchange] = set()
+        outbox = Outbox(loop, exchanges)
         pool = UpstreamPool(loop, wheel, self._clock, settings, outbox)
         log = AccessLog(Path(settings.access_log)) if settings.access_log else None
         context = GatewayContext(
-            self._slots, self._catalog, self._clock, settings, wheel, pool, Turns(loop), log, outbox
+            self._slots,
+            self._catalog,
+            self._clock,
+            settings,
+            wheel,
+            pool,
+            Turns(loop),
+            log,
+            outbox,
+            exchanges=exchanges,
         )
         self._server = await loop.create_server(
             lambda: ClientConnection(context), settings.host, settings.port, ssl=tls, backlog=_BACKLOG

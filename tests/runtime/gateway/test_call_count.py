@@ -11,7 +11,7 @@ from typing import cast
 from events.clock import SystemClock
 from runtime.gateway.client_connection import ClientConnection
 from runtime.gateway.context import GatewayContext
-from runtime.gateway.outbox import Outbox
+from runtime.gateway.outbox import FEW, Outbox
 from runtime.gateway.pool import UpstreamPool
 from runtime.gateway.settings import GatewaySettings
 from runtime.gateway.turns import Turns
@@ -20,6 +20,8 @@ from runtime.gateway.wheel import Wheel
 from tests.support.scripted_slots import FixedCatalog, ScriptedSlots
 
 ADDRESS = ("127.0.0.1", 9)
+MANY = range(FEW + 1)
+"""Requests under way: so many that what is written leaves at the end of a turn."""
 BODY = b'{"model":"echo","messages":[{"role":"user","content":"hello"}]}'
 REQUEST = (
     b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer b\r\n"
@@ -60,7 +62,7 @@ class Pair:
     def __init__(self) -> None:
         loop, clock, settings = asyncio.get_running_loop(), SystemClock(), GatewaySettings(port=0)
         self.wheel = Wheel(clock, loop)
-        self.outbox = Outbox(loop)
+        self.outbox = Outbox(loop, MANY)
         self.pool = pool = UpstreamPool(loop, self.wheel, clock, settings, self.outbox)
         self.slots = slots = ScriptedSlots([ADDRESS])
         context = GatewayContext(

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from runtime.gateway.outbox import DIRECT, MOST_WRITES, Outbox
-from tests.runtime.gateway.test_call_count import ANSWER, REQUEST, Pair, RecordingTransport
+from runtime.gateway.outbox import DIRECT, FEW, MOST_WRITES, Outbox
+from tests.runtime.gateway.test_call_count import ANSWER, MANY, REQUEST, Pair, RecordingTransport
 
 
 class Closable(RecordingTransport):
@@ -20,7 +20,7 @@ class Closable(RecordingTransport):
 
 
 async def test_what_is_written_leaves_at_the_end_of_the_turn_in_order() -> None:
-    outbox, one, other = Outbox(asyncio.get_running_loop()), Closable(), Closable()
+    outbox, one, other = Outbox(asyncio.get_running_loop(), MANY), Closable(), Closable()
     outbox.write(one, b"a")
     outbox.write(other, b"b")
     outbox.write(one, b"c")
@@ -32,8 +32,23 @@ async def test_what_is_written_leaves_at_the_end_of_the_turn_in_order() -> None:
     assert one.writes == [b"a", b"c", b"d"]
 
 
+async def test_of_few_requests_nothing_is_kept() -> None:
+    """Unless something waits already: the order stays."""
+    under_way = list(MANY)
+    outbox, one, closed = Outbox(asyncio.get_running_loop(), under_way), Closable(), Closable()
+    closed.closing = True
+    outbox.write(one, b"a")
+    del under_way[FEW:]
+    outbox.write(one, b"b")
+    assert one.writes == []
+    outbox.flush()
+    outbox.write(one, b"c")
+    outbox.write(closed, b"d")
+    assert (one.writes, closed.writes) == ([b"a", b"b", b"c"], [])
+
+
 async def test_whoever_closed_meanwhile_is_not_written_to() -> None:
-    outbox, gone, there = Outbox(asyncio.get_running_loop()), Closable(), Closable()
+    outbox, gone, there = Outbox(asyncio.get_running_loop(), MANY), Closable(), Closable()
     outbox.write(gone, b"a")
     outbox.write(there, b"b")
     gone.closing = True
@@ -44,7 +59,7 @@ async def test_whoever_closed_meanwhile_is_not_written_to() -> None:
 @pytest.mark.parametrize(("pieces", "size"), [(MOST_WRITES, 1), (2, DIRECT)])
 async def test_much_leaves_at_once(pieces: int, size: int) -> None:
     """Many pieces, or a large one, are not kept until all of a large turn is read."""
-    outbox, one = Outbox(asyncio.get_running_loop()), Closable()
+    outbox, one = Outbox(asyncio.get_running_loop(), MANY), Closable()
     for _ in range(pieces):
         outbox.write(one, b"x" * size)
     assert len(one.writes) == pieces
