@@ -56,8 +56,8 @@ class Moves:
         else:
             seat.open[case.id] = case
         (self.opened.add if seat.open else self.opened.discard)(seat.name)
-        if (at := case.yielded_at) is not None and at not in seat.yielded:
-            seat.yielded = tuple(sorted((*seat.yielded, at)))
+        if (at := case.yielded_at) is not None:
+            seat.had_to_yield(at, case.attempt.uid)
 
     def records(self) -> tuple[ReclaimChanged, ...]:
         """Those whose state changed since this was asked last."""
@@ -174,7 +174,7 @@ class Moves:
             after = account(after, seen)
             if after.state is not State.DRAINING_DONE and after.for_shortage:
                 self.counts.thrash += seat.recent(now) > 0
-                seat.yielded = (*seat.yielded, now)
+                seat.had_to_yield(now, after.attempt.uid)
         if after.state is State.RESUMED and seat.seen is not None:
             after = resumed(after, seat.seen)
         if before.state is State.CLAIMED:

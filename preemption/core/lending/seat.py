@@ -84,8 +84,8 @@ class JobSeat:
     """Runs of a job that had the name before, and was forgotten."""
     open: dict[str, Case] = field(default_factory=dict)
     """Its attempts that have not ended, by id. One governs its run; others wait for the job to come back."""
-    yielded: tuple[Instant, ...] = ()
-    """When it had to yield for a shortage, within the last hour."""
+    past: tuple[tuple[Instant, str], ...] = ()
+    """When a job of this name had to yield for a shortage, within the last hour, and its uid."""
     waiting_since: Instant | None = None
     waited: Seconds = Seconds(0.0)
     """How long it waited for its present run."""
@@ -193,8 +193,18 @@ class JobSeat:
     def yields(self, now: Instant) -> tuple[Instant, ...]:
         """When it had to yield within the last hour; older times are forgotten. A time that is still to come, as a
         leader wrote whose clock was ahead, is now: so it counts for an hour from the first look, and no longer."""
-        self.yielded = tuple(min(at, now) for at in self.yielded if now - at < HOUR)[-YIELDS_KEPT:]
+        self.past = tuple((min(at, now), uid) for at, uid in self.past if now - at < HOUR)[-YIELDS_KEPT:]
         return self.yielded
+
+    @property
+    def yielded(self) -> tuple[Instant, ...]:
+        """When it had to yield. One that had the name before, and was deleted, is another job."""
+        return tuple(at for at, uid in self.past if self.job is None or uid == self.job.uid)
+
+    def had_to_yield(self, at: Instant, uid: str) -> None:
+        """The job of this uid had to; twice is as once."""
+        if (at, uid) not in self.past:
+            self.past = tuple(sorted((*self.past, (at, uid))))
 
     def room_ended(self, since: Instant | None, now: Instant) -> None:
         """Room that there was for it since then has been asked for."""

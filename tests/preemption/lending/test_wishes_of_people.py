@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from tests.support.lending import LendingWorld, change, check, one_card, wish
 from tests.support.pool import node
 from tests.support.training import Trainer
@@ -153,6 +157,27 @@ def test_a_spent_budget_is_told() -> None:
         """,
         messages=True,
     )
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_job_that_is_submitted_anew_has_spent_nothing(restarts: bool) -> None:
+    """Whoever had its name, and yielded, was deleted: the new one has its own budget, also with the next leader."""
+    world = one_card(budget_per_hour=1)
+    wish(world, 1)
+    world.pass_time(10)
+    wish(world, 0)
+    world.pass_time(100)
+    first = world.jobs["tune"]
+    world.change_job("tune", deleted=True)
+    world.decide()
+    world.tell_job(replace(first, uid="tune-2", at=world.instant))
+    world.pass_time(100)
+    assert world.training["tune"].uid == "tune-2"
+    if restarts:
+        world.restart()
+    wish(world, 1)
+    world.pass_time(10)
+    assert world.live("llama") == ["llama-r1-0"]
 
 
 def test_a_protected_job_is_told() -> None:
