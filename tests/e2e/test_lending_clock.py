@@ -48,12 +48,15 @@ async def test_killed_while_it_saves_and_back_by_another_clock(tmp_path: Path, s
     does not wait for an hour, and no step is lost."""
     first = Whole(tmp_path, documents(tmp_path), *CARDS)
     await first.start()
-    async with asking(first, tmp_path) as relume:
-        await until(relume, lambda status: (status["step"] or 0) >= 1)
-        asked = asyncio.create_task(relume.chat())
-        await reclaimed(relume, "saving")
-        await first.killed()
-        await asyncio.gather(asked, return_exceptions=True)
+    try:
+        async with asking(first, tmp_path) as relume:
+            await until(relume, lambda status: (status["step"] or 0) >= 1)
+            asked = asyncio.create_task(relume.chat())
+            await reclaimed(relume, "saving")
+            await first.killed()
+            await asyncio.gather(asked, return_exceptions=True)
+    finally:
+        await first.stop()
     async with faulty(Whole(tmp_path, "", *CARDS, program=stepped(step))) as relume:
         assert (await relume.chat()).status == 200
         await _finished(relume, HOUR / 2 if step < 0 else 2 * HOUR)  # an hour that nobody led could be a real one
