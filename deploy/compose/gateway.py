@@ -10,7 +10,7 @@ from typing import Final
 
 from deploy.api.ports import Reading
 from deploy.compose.eventlog import OpenLog
-from deploy.compose.part import readings, until_one_ends
+from deploy.compose.part import readings, until_one_ends, url_of
 from deploy.compose.peers import peer_settings
 from deploy.settings.settings import Settings
 from events.clock import Clock
@@ -104,9 +104,3 @@ def inference_settings(settings: Settings) -> InferenceSettings:
     """Asynchronous inference's part of the settings."""
     topics = frozenset(one.strip() for one in settings.inference_reply_topics.split(",") if one.strip())
     return InferenceSettings(gateway=settings.node_name, reply_topics=topics)
-
-
-def url_of(tls: bool, host: str, port: int) -> str:
-    """An address as people and programs write it."""
-    shown = f"[{host}]" if ":" in host else host
-    return f"http{'s' if tls else ''}://{shown}:{port}"

@@ -94,3 +94,9 @@ def readings(role: str, counts: object) -> Iterable[Reading]:
             value=float(getattr(counts, field.name)),
             kind="gauge" if level else "counter",
         )
+
+
+def url_of(tls: bool, host: str, port: int) -> str:
+    """An address as people and programs write it."""
+    shown = f"[{host}]" if ":" in host else host
+    return f"http{'s' if tls else ''}://{shown}:{port}"

@@ -21,9 +21,8 @@ from deploy.api.settings import AdminSettings
 from deploy.api.weight_ports import NodeWeights
 from deploy.api.weights import NoWeights
 from deploy.compose.eventlog import OpenLog
-from deploy.compose.gateway import url_of
 from deploy.compose.losses import Losses
-from deploy.compose.part import Part, until_one_ends
+from deploy.compose.part import Part, until_one_ends, url_of
 from deploy.compose.telling import AllTraffic, BoardExplainer, LogsElsewhere, PartsReadiness, PartsReadings
 from deploy.spec.kinds import Document
 from events.clock import Clock

@@ -8,24 +8,15 @@ import functools
 import logging
 import threading
 import uuid
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from autoscaler.gauges import Readers
-from deploy.api.settings import admin_settings
-from deploy.compose.agent import FOLDER as WEIGHTS
-from deploy.compose.agent import AgentPart
-from deploy.compose.autoscaler import AutoscalerPart
-from deploy.compose.cluster import ClusterHow, ClusterPart, TakeFolder, local_settings
+from deploy.api.settings import AdminSettings, admin_settings
 from deploy.compose.eventlog import OpenLog
-from deploy.compose.gateway import GatewayPart
-from deploy.compose.kubernetes import KubernetesPart, kubernetes_settings
-from deploy.compose.lags import KafkaLags
-from deploy.compose.other_agent import AgentElsewhere
 from deploy.compose.part import InBackground
 from deploy.compose.process import Made
-from deploy.compose.queries import PrometheusQueries
 from deploy.local.folder import (
     DataFolder,
     FolderInUse,
@@ -39,6 +30,13 @@ from deploy.settings.kubernetes import ClusterKind
 from deploy.settings.settings import Settings
 from events.clock import Clock
 from events.units import Seconds
+
+if TYPE_CHECKING:
+    from deploy.compose.agent import AgentPart
+    from deploy.compose.autoscaler import AutoscalerPart
+    from deploy.compose.cluster import TakeFolder
+    from deploy.compose.gateway import GatewayPart
+    from deploy.compose.kubernetes import KubernetesPart
 
 logger = logging.getLogger(__name__)
 
@@ -78,74 +76,129 @@ def known_as(settings: Settings, owner: str, folder: DataFolder | None) -> str:
     return owner if folder is None else f"{settings.node_name}/{lasting_name(folder.path)}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """What parts are made of. `owner`: who this process is in the log."""
+
+    settings: Settings
+    log: OpenLog
+    clock: Clock
+    folder: DataFolder | None
+    boot: str
+    admin: AdminSettings
+    endpoints: Path
+
+    @property
+    def owner(self) -> str:
+        return f"{self.settings.node_name}/{self.boot}"
+
+
 def make(role: Role, settings: Settings, log: OpenLog, clock: Clock, folder: DataFolder | None) -> Made:
-    """The parts of a process. `folder`: see `hold_folder`.
+    """The parts of a process. `folder`: see `hold_folder`. Each role loads the modules of its own parts alone.
 
     Raises SettingsRefused for an admin token or a file of Kafka clusters that cannot be read.
     """
-    boot = uuid.uuid4().hex[:12]
     endpoints = folder_of(role, settings) / "endpoints.json"
-    admin = admin_settings(settings)
-    owner = f"{settings.node_name}/{boot}"
+    boot = uuid.uuid4().hex[:12]
+    process = _Process(settings, log, clock, folder, boot, admin_settings(settings), endpoints)
+    kubernetes = settings.cluster is ClusterKind.KUBERNETES
     match role:
         case Role.GATEWAY:
-            gateway = GatewayPart(settings, log, clock, boot)
-            return Made((gateway,), admin, endpoints, settings.node_name, gateway.desk, urls={"gateway": gateway.url})
-        case Role.AUTOSCALER | Role.AGENT:
-            if role is Role.AUTOSCALER:
-                made = Made((InBackground(_autoscaler(settings, log, clock, owner)),), admin, endpoints)
-            else:
-                agent = AgentPart(settings.data_dir / WEIGHTS, settings, log, clock)
-                made = Made((agent,), admin, endpoints, weights=agent.asked, gpus=agent.gpus)
-            return made
-        case Role.CLUSTER if settings.cluster is ClusterKind.KUBERNETES:
-            settings.data_dir.mkdir(parents=True, exist_ok=True)  # of the endpoints file
-            pods = KubernetesPart(log, clock, owner, kubernetes_settings(settings, known_as(settings, owner, folder)))
+            gateway = _gateway(process)
             return Made(
-                (InBackground(pods),), admin, endpoints, logs=pods, declarer=pods.declares, objects=pods.objects,
-                training_logs=pods.training_logs,
-            )  # fmt: skip
-        case Role.CLUSTER:
-            local = replace(local_settings(settings), adopt_within=Seconds(settings.adopt_within))
-            how = ClusterHow(owner, local, Seconds(settings.drain_bound))
-            cluster = ClusterPart(log, clock, _awaited(settings.data_dir), how)
-            agent = AgentPart(settings.data_dir / WEIGHTS, settings, log, clock)
-            agent.weights.agent.elsewhere = AgentElsewhere(settings.data_dir, settings.admin_token(), clock)
-            cluster.keeper = agent.weights.agent
-            return Made(
-                (agent, InBackground(cluster)),
-                admin,
-                endpoints,
-                logs=cluster,
-                training_logs=cluster.training_logs,
-                folder_taken=cluster.folder_taken,
-                weights=agent.asked,
+                (gateway,), process.admin, endpoints, settings.node_name, gateway.desk, urls={"gateway": gateway.url}
             )
-        case Role.ALL if settings.cluster is ClusterKind.KUBERNETES:
-            gateway = GatewayPart(settings, log, clock, boot)
-            pods = KubernetesPart(log, clock, owner, kubernetes_settings(settings, known_as(settings, owner, folder)))
-            return Made(
-                (_autoscaler(settings, log, clock, owner), gateway, InBackground(pods)), admin, endpoints,
-                settings.node_name, gateway.desk, pods, urls={"gateway": gateway.url}, declarer=pods.declares,
-                objects=pods.objects, training_logs=pods.training_logs,
-            )  # fmt: skip
+        case Role.AUTOSCALER:
+            return Made((InBackground(_autoscaler(process)),), process.admin, endpoints)
+        case Role.AGENT:
+            agent = _agent(process, settings.data_dir)
+            return Made((agent,), process.admin, endpoints, weights=agent.asked, gpus=agent.gpus)
+        case Role.CLUSTER:
+            return _cluster_on_kubernetes(process) if kubernetes else _cluster(process)
         case Role.ALL:
-            assert folder is not None, "hold it first"
-            how = ClusterHow(owner, local_settings(settings), Seconds(0.0))
-            gateway = GatewayPart(settings, log, clock, boot)
-            cluster = ClusterPart(log, clock, _held(folder), how)
-            agent = AgentPart(folder.path / WEIGHTS, settings, log, clock)
-            cluster.keeper = agent.weights.agent
-            return Made(
-                (_autoscaler(settings, log, clock, owner), agent, cluster, gateway), admin, endpoints,
-                settings.node_name, gateway.desk, cluster, urls={"gateway": gateway.url}, weights=agent.asked,
-                training_logs=cluster.training_logs,
-            )  # fmt: skip
+            return _all_on_kubernetes(process) if kubernetes else _all(process)
 
 
-def _autoscaler(settings: Settings, log: OpenLog, clock: Clock, owner: str) -> AutoscalerPart:
+def _cluster_on_kubernetes(process: _Process) -> Made:
+    process.settings.data_dir.mkdir(parents=True, exist_ok=True)  # of the endpoints file
+    pods = _pods(process)
+    return Made(
+        (InBackground(pods),), process.admin, process.endpoints, logs=pods, declarer=pods.declares,
+        objects=pods.objects, training_logs=pods.training_logs,
+    )  # fmt: skip
+
+
+def _cluster(process: _Process) -> Made:
+    from deploy.compose.cluster import ClusterHow, ClusterPart, local_settings  # noqa: PLC0415 - see `make`
+    from deploy.compose.other_agent import AgentElsewhere  # noqa: PLC0415 - likewise
+
+    settings, clock = process.settings, process.clock
+    local = replace(local_settings(settings), adopt_within=Seconds(settings.adopt_within))
+    how = ClusterHow(process.owner, local, Seconds(settings.drain_bound))
+    cluster = ClusterPart(process.log, clock, _awaited(settings.data_dir), how)
+    agent = _agent(process, settings.data_dir)
+    agent.weights.agent.elsewhere = AgentElsewhere(settings.data_dir, settings.admin_token(), clock)
+    cluster.keeper = agent.weights.agent
+    return Made(
+        (agent, InBackground(cluster)), process.admin, process.endpoints, logs=cluster,
+        training_logs=cluster.training_logs, folder_taken=cluster.folder_taken, weights=agent.asked,
+    )  # fmt: skip
+
+
+def _all_on_kubernetes(process: _Process) -> Made:
+    gateway, pods = _gateway(process), _pods(process)
+    return Made(
+        (_autoscaler(process), gateway, InBackground(pods)), process.admin, process.endpoints,
+        process.settings.node_name, gateway.desk, pods, urls={"gateway": gateway.url}, declarer=pods.declares,
+        objects=pods.objects, training_logs=pods.training_logs,
+    )  # fmt: skip
+
+
+def _all(process: _Process) -> Made:
+    from deploy.compose.cluster import ClusterHow, ClusterPart, local_settings  # noqa: PLC0415 - see `make`
+
+    folder = process.folder
+    assert folder is not None, "hold it first"
+    how = ClusterHow(process.owner, local_settings(process.settings), Seconds(0.0))
+    gateway = _gateway(process)
+    cluster = ClusterPart(process.log, process.clock, _held(folder), how)
+    agent = _agent(process, folder.path)
+    cluster.keeper = agent.weights.agent
+    return Made(
+        (_autoscaler(process), agent, cluster, gateway), process.admin, process.endpoints,
+        process.settings.node_name, gateway.desk, cluster, urls={"gateway": gateway.url}, weights=agent.asked,
+        training_logs=cluster.training_logs,
+    )  # fmt: skip
+
+
+def _gateway(process: _Process) -> GatewayPart:
+    from deploy.compose.gateway import GatewayPart  # noqa: PLC0415 - see `make`
+
+    return GatewayPart(process.settings, process.log, process.clock, process.boot)
+
+
+def _agent(process: _Process, folder: Path) -> AgentPart:
+    from deploy.compose.agent import FOLDER, AgentPart  # noqa: PLC0415 - see `make`
+
+    return AgentPart(folder / FOLDER, process.settings, process.log, process.clock)
+
+
+def _pods(process: _Process) -> KubernetesPart:
+    from deploy.compose.kubernetes import KubernetesPart, kubernetes_settings  # noqa: PLC0415 - see `make`
+
+    known = known_as(process.settings, process.owner, process.folder)
+    return KubernetesPart(process.log, process.clock, process.owner, kubernetes_settings(process.settings, known))
+
+
+def _autoscaler(process: _Process) -> AutoscalerPart:
+    from autoscaler.gauges import Readers  # noqa: PLC0415 - see `make`
+    from deploy.compose.autoscaler import AutoscalerPart  # noqa: PLC0415 - likewise
+    from deploy.compose.lags import KafkaLags  # noqa: PLC0415 - likewise
+    from deploy.compose.queries import PrometheusQueries  # noqa: PLC0415 - likewise
+
+    settings, clock = process.settings, process.clock
     readers = Readers(KafkaLags(settings, clock), PrometheusQueries(settings, clock))
-    return AutoscalerPart(log, clock, owner, readers)
+    return AutoscalerPart(process.log, clock, process.owner, readers)
 
 
 def _held(folder: DataFolder) -> TakeFolder:
