@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -101,8 +101,9 @@ def facts_of(boards: Boards, caches: Sequence[CacheObserved], now: Instant) -> F
     entries = {name: models.entry(name) for name in models.names()}
     declared = {name: one.declared for name, one in entries.items() if one and one.declared is not None}
     starts = {name: one.start_seconds for name, one in entries.items() if one and one.start_seconds is not None}
+    held = [*_replicas(grants), *_members(training), *_rooms(models.nodes(), grants)]
     return Facts(
-        now=now, nodes=list(models.nodes()), held=[*_replicas(grants), *_members(training)],
+        now=now, nodes=list(models.nodes()), held=held,
         short={name: grant.shortage.resources for name, grant in grants.items() if grant.shortage is not None},
         priorities={name: _priority(one.spec) for name, one in declared.items()},
         starts=starts, ready=_ready(boards, grants), warmth=_warmth(caches, declared),
@@ -139,6 +140,16 @@ def _replicas(grants: Mapping[str, GrantDecided]) -> list[Held]:
         for model, grant in sorted(grants.items())
         for replica in grant.replicas
     ]
+
+
+def _rooms(nodes: Iterable[CardsObserved], grants: Mapping[str, GrantDecided]) -> list[Held]:
+    """What pods of enrolled objects have for replicas that are still to be wanted, unless one was granted there."""
+    granted = {(one.placement.node, card) for grant in grants.values() for one in grant.replicas
+               for card in one.placement.gpus}  # fmt: skip
+    return [
+        (room.pod, room.model, Placement(node=node.node, gpus=room.gpus), room.resources)
+        for node in nodes for room in node.rooms if not any((node.node, card) in granted for card in room.gpus)
+    ]  # fmt: skip
 
 
 def _members(training: TrainingBoard) -> list[Held]:

@@ -234,6 +234,8 @@ class KubernetesCluster:
         self._training.wire(tools, self._spawn, self._gpus.until_empty)
         self._quotas.holders(self._pods, self._is_ours, self._devices.claimed)
         self._nodes.holders(self._pods, self._view, self._is_ours, self._training.held)
+        self._nodes.idle = self._enrolments.idle
+        self._enrolments.found = self._idle_found
         numbers = LocalSettings()
         self._looking = Looking(clock, numbers, self._prober, self._reconciler.replicas, self._publisher.news)
         self._words = Words()
@@ -391,6 +393,11 @@ class KubernetesCluster:
         self._training.heard(pod)
         if there and self._caught_up.is_set():
             self._leftovers.heard(pod)
+
+    def _idle_found(self) -> None:
+        """Pods of enrolled objects are known to be theirs."""
+        for one in self._enrolments.idle():
+            self._nodes.mark(one.pod.node)
 
     def _gpus_changed(self, node: str) -> None:
         self._nodes.mark(node)

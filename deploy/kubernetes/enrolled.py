@@ -58,6 +58,8 @@ class Enrolment:
         self._cheapest: set[str] = set()
         """Uids of pods that were said to cost least."""
         self._let_go = False
+        self._begun = False
+        """Whether any replica of it was ever wanted: until then its number stays as it is."""
         self._owed: list[Instant] = []
         """Until when the number is held for each successor of a replica that is gone."""
         self._theirs: tuple[int, Instant] | None = None
@@ -65,11 +67,20 @@ class Enrolment:
         self.problem = ""
         self.complain: Callable[[str], None] | None = None
         """Hears what is wrong with scaling the object, when that changes."""
+        self.found: Callable[[], None] | None = None
+        """Hears that it is known now which pods are the object's."""
 
     @property
     def pods(self) -> list[PodView]:
         """The pods that were given to replicas."""
         return [seat.pod for seat in self._seats.values() if seat.pod is not None]
+
+    @property
+    def idle(self) -> list[tuple[PodView, bool]]:
+        """The object's pods on nodes that no replica has, and whether one that was granted is about to get it."""
+        free = self._free()
+        awaiting = sum(seat.firm and seat.pod is None for seat in self._seats.values())
+        return [(pod, index < awaiting) for index, pod in enumerate(free) if pod.node]
 
     def heard(self, pod: PodView, there: bool) -> None:
         """A pod changed; perhaps one of ours."""
@@ -80,7 +91,7 @@ class Enrolment:
             seat.pod = pod if there else None
         if not there:
             self._cheapest.discard(pod.uid)
-        if seat is not None or (self._selector and self._matches(pod)):
+        if seat is not None or (self._begun and self._matches(pod)):
             self._wake.set()
 
     async def run(self) -> None:
@@ -148,11 +159,13 @@ class Enrolment:
 
     # What its replicas ask.
 
-    def reserve(self, replica: ReplicaName) -> None:
-        """A replica is wanted: it counts from now on, so that no pod that it could have is taken away."""
+    def reserve(self, replica: ReplicaName, node: str = "") -> None:
+        """A replica is wanted, with a place on this node: it counts from now on, so that no pod that it could have is
+        taken away."""
+        self._begun = True
         if replica in self._seats:
             return
-        self._seats[replica] = Seat()
+        self._seats[replica] = Seat(node=node)
         ended = next((one for one in self._seats.values() if one.held), None)
         if ended is not None:
             ended.succeeded = True
@@ -162,6 +175,7 @@ class Enrolment:
     async def sit(self, replica: ReplicaName) -> PodView:
         """A replica's pod, once there is one. Raises StartFailed."""
         seat = self._seats.setdefault(replica, Seat())
+        self._begun = True
         self._wake.set()
         try:
             async with asyncio.timeout(POD_WITHIN):
@@ -195,6 +209,7 @@ class Enrolment:
     def keep(self, replica: ReplicaName, pod: PodView) -> None:
         """A replica of an earlier relume goes on with its pod."""
         self._seats[replica] = Seat(pod)
+        self._begun = True
         self._wake.set()
 
     async def leave(self, replica: ReplicaName) -> None:
@@ -222,6 +237,10 @@ class Enrolment:
         path = self._resource.path(self._tools.settings.namespace, self.target.name, "scale")
         scale = await self._tools.api.get(path)
         self._selector = _selector(scale)
+        if self.found is not None:
+            self.found()
+        if not self._begun:
+            return
         await self._give()
         there, now = int(scale["spec"].get("replicas", 0)), self._tools.clock.now()
         firm, held = self._count(now)
@@ -236,23 +255,31 @@ class Enrolment:
         if wanted == there or (self._theirs is not None and self._theirs[0] == there):
             await self._hand_on(there)
             return
+        for pod in self._free()[::-1][: max(0, there - wanted)]:  # who is nobody's goes first
+            await self._is_cheapest(pod)
         if not self._may_fall(there, wanted):
             await self._give()
             return
         for seat in list(self._seats.values()):  # which come and go meanwhile
-            if seat.leaving and seat.pod is not None and seat.pod.ordinal is None:
-                self._cheapest.add(seat.pod.uid)
-                await self._annotate(seat.pod, COST, FIRST_TO_GO)
+            if seat.leaving and seat.pod is not None:
+                await self._is_cheapest(seat.pod)
         await self._tools.lease.hold()
         self._written = None  # until the answer nobody knows
         await self._tools.api.merge(path, {"spec": {"replicas": wanted}})
         self._written = wanted
         logger.info("%s %s is scaled to %d", self.target.kind, self.target.name, wanted)
 
+    async def _is_cheapest(self, pod: PodView) -> None:
+        """Have the object's controller end this pod first, where it listens."""
+        if pod.ordinal is None:
+            self._cheapest.add(pod.uid)
+            await self._annotate(pod, COST, FIRST_TO_GO)
+
     def _may_fall(self, there: int, wanted: int) -> bool:
         """Whether the number may be written: no pod goes then whose replica was not drained."""
         seats = self._seats.values()
         leaving = {seat.pod.uid for seat in seats if seat.leaving and seat.pod is not None}
+        leaving |= {pod.uid for pod in self._free()} & self._cheapest
         going = {pod.uid for pod in next_to_go(self._living(), there, wanted, leaving)} if wanted < there else set()
         return displace(seats, going)
 
@@ -274,13 +301,19 @@ class Enrolment:
         seats = self._seats.values()
         return sum(seat.firm for seat in seats), len(self._owed) + sum(seat.held for seat in seats)
 
-    async def _give(self) -> None:
+    def _free(self) -> list[PodView]:
+        """The object's pods that no replica has, the first to be given first."""
         taken = {seat.pod.uid for seat in self._seats.values() if seat.pod is not None}
         free = [pod for pod in self._living() if pod.uid not in taken]
-        free.sort(key=lambda pod: (pod.ordinal or 0, not pod.running, pod.created_at, pod.name))
+        return sorted(free, key=lambda pod: (pod.ordinal or 0, not pod.running, pod.created_at, pod.name))
+
+    async def _give(self) -> None:
+        free = self._free()
         for replica, seat in sorted(self._seats.items()):
             if seat.pod is None and seat.firm and free:
-                pod = next((one for one in free if one.annotations.get(ANNOTATION_REPLICA) == replica), free[0])
+                there = [one for one in free if one.ordinal is None and one.node == seat.node]
+                mine = [one for one in free if one.annotations.get(ANNOTATION_REPLICA) == replica]
+                pod = (*mine, *there, *free)[0]
                 seat.pod = pod  # which may be gone again while its annotations are written
                 free.remove(pod)
                 await self._annotate(pod, ANNOTATION_REPLICA, replica)

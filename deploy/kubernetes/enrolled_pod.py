@@ -13,10 +13,10 @@ from events.names import ReplicaName
 class EnrolledPod:
     """The source of a replica whose pod is an enrolled object's."""
 
-    def __init__(self, enrolment: Enrolment, replica: ReplicaName) -> None:
+    def __init__(self, enrolment: Enrolment, replica: ReplicaName, node: str) -> None:
         self._enrolment = enrolment
         self._replica = replica
-        enrolment.reserve(replica)
+        enrolment.reserve(replica, node)
 
     async def obtain(self) -> PodView:
         """See `PodSource.obtain`."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from deploy.api.problem import ProblemError
 from deploy.kubernetes.declaring import Declaring
 from deploy.kubernetes.enrolled import Enrolment
 from deploy.kubernetes.enrolled_pod import EnrolledPod
+from deploy.kubernetes.rooms import Idle
 from deploy.kubernetes.tools import Tools
 from deploy.kubernetes.views import PodView
 from deploy.spec.pod import ScaleTargetSpec
@@ -28,7 +29,7 @@ Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 
 class Enrolments:
-    """By model. `source` begins one; `declared` ends one that is not declared any more."""
+    """By model. `declared` begins one, and ends one that is not declared any more."""
 
     def __init__(self, tools: Tools, declaring: Declaring, spawn: Spawn) -> None:
         self._tools = tools
@@ -38,10 +39,12 @@ class Enrolments:
         self._tasks: dict[ModelName, list[asyncio.Task[None]]] = {}
         self.complain: Callable[[ScaleTargetSpec, str], Coroutine[Any, Any, None]] | None = None
         """Hears what is wrong with scaling an object."""
+        self.found: Callable[[], None] | None = None
+        """Hears that it is known of an object now which pods are its."""
 
-    def source(self, model: ModelName, target: ScaleTargetSpec, replica: ReplicaName) -> EnrolledPod:
-        """Where a replica of an enrolled object gets its pod."""
-        return EnrolledPod(self.of(model, target), replica)
+    def source(self, model: ModelName, target: ScaleTargetSpec, replica: ReplicaName, node: str) -> EnrolledPod:
+        """Where a replica of an enrolled object gets its pod; `node`: where it was granted a place."""
+        return EnrolledPod(self.of(model, target), replica, node)
 
     def of(self, model: ModelName, target: ScaleTargetSpec) -> Enrolment:
         """The enrolment of a model's object."""
@@ -60,20 +63,30 @@ class Enrolments:
 
         made = self._known[model] = Enrolment(self._tools, target, overridden)
         made.complain = wrong
+        made.found = self.found
         self._tasks[model] = [self._spawn(made.run()), self._spawn(made.watch())]
         made.wake()
         return made
 
     def declared(self, model: ModelName, target: ScaleTargetSpec | None) -> None:
         """A model is declared, with this object or none: another one is let go, with the number that it has."""
-        known = self._known.get(model)
-        if known is not None and (target is None or not _same(known.target, target)):
+        if target is None:
             self._end(model)
+        else:
+            self.of(model, target)
 
     def heard(self, pod: PodView, there: bool) -> None:
         """A pod changed."""
         for enrolment in self._known.values():
             enrolment.heard(pod, there)
+
+    def idle(self) -> Iterator[Idle]:
+        """Pods of enrolled objects that no replica has: room for replicas of their models. (Where others go with each,
+        it is not known which are whose.)"""
+        for model, enrolment in self._known.items():
+            if enrolment.target.workers is None:
+                for pod, awaited in enrolment.idle:
+                    yield Idle(model, pod, awaited)
 
     def has(self, pod: PodView) -> bool:
         """Whether a pod was given to a replica."""

@@ -13,6 +13,7 @@ from deploy.kubernetes.occupied import without_unaccounted
 from deploy.kubernetes.pods import PodStore
 from deploy.kubernetes.reflecting import Reflector, version_only
 from deploy.kubernetes.resources import NODES, Json
+from deploy.kubernetes.rooms import Idle, is_room, with_rooms
 from deploy.kubernetes.shaping import read_grant
 from deploy.kubernetes.views import ANNOTATION_GRANT, NodeView, PodView, node_of
 from deploy.local.view import View
@@ -49,6 +50,8 @@ class NodeStates:
         self._pods: Iterable[PodView] = ()
         self._view: View | None = None
         self._is_ours: Callable[[PodView], bool] = lambda _: False
+        self.idle: Callable[[], Iterable[Idle]] = tuple
+        """Pods of enrolled objects that are no replicas."""
         self._training: Held = dict
         self.devices: Callable[[str], tuple[Card, ...] | None] = lambda _: ()
         """The cards of a node that a driver publishes (`DeviceStates.of`)."""
@@ -89,17 +92,19 @@ class NodeStates:
     async def publish(self) -> None:
         """Tell what changed nodes have, if it is not what was told last. Raises LogUnavailable."""
         dirty, self._dirty = self._dirty, {}
+        nodes = {name: self._nodes.get(name) or NodeView(name=name, ready=False, usable=False) for name in dirty}
+        idle = self._idle_on(nodes)
         foreign: dict[str, list[PodView]] = {}
         for pod in self._pods:
-            if pod.node in dirty and not self._is_ours(pod):
+            if pod.node in dirty and not self._is_ours(pod) and pod.uid not in idle:
                 foreign.setdefault(pod.node, []).append(pod)
         held = self._held(dirty)
         states = {}
-        for name in dirty:
-            node = self._nodes.get(name) or NodeView(name=name, ready=False, usable=False)
+        for name, node in nodes.items():
             mine = held.get(name, set())
             state = observed(node, foreign.get(name, ()), mine, self.devices(name))
             state = without_unaccounted(state, self.gpus(name), mine)
+            state = with_rooms(state, [one for one in idle.values() if one.pod.node == name], mine)
             if self._told.get(name) != state and (name in self._nodes or name in self._told):
                 states[name] = state
         if not states:
@@ -110,6 +115,11 @@ class NodeStates:
             self._dirty = dirty | self._dirty
             raise
         self._told |= states
+
+    def _idle_on(self, nodes: Mapping[str, NodeView]) -> dict[str, Idle]:
+        """Pods that are room for replicas of their model, by uid."""
+        found = (one for one in self.idle() if one.pod.node in nodes)
+        return {one.pod.uid: one for one in found if is_room(nodes[one.pod.node], one.pod)}
 
     def _held(self, nodes: Iterable[str]) -> dict[str, set[str]]:
         """The cards of each node that replicas and training were granted. Those of a pod whose kubelet calls its device

@@ -34,7 +34,7 @@ class PodSources:
         declared, grant = replica.declared, replica.grant
         shape = self._shapes.of(declared.model, declared.uid, grant.revision)
         if shape.target is not None:
-            return self._enrolments.source(declared.model, shape.target, replica.name)
+            return self._enrolments.source(declared.model, shape.target, replica.name, grant.placement.node)
         assert shape.pod is not None
         pod, epoch, name = shape.pod, self._epoch(declared.model), pod_name(declared.uid, grant)
         wanted = {one.name: one.wanted for one in declared.adapters if one.wanted is not None}

@@ -20,10 +20,11 @@ class Seat:
 
     `drains`: it takes nothing new, and leaves then. `ended`: another hand ends the pod, or has, so its object makes
     another; or it is `displaced`: its object would end the pod next, though another one left. `succeeded`: a further
-    replica is there to have the other pod.
+    replica is there to have the other pod. `node`: where it was granted a place.
     """
 
     pod: PodView | None = None
+    node: str = ""
     drains: bool = False
     leaving: bool = False
     ended: bool = False

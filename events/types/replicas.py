@@ -181,9 +181,23 @@ class Taint:
     effect: str = "NoSchedule"
 
 
+@value
+class OwnRoom:
+    """What a pod of an enrolled object has that is no replica: room for one of its model, and for nobody else. Its
+    cards are among those of its node. `ordinal` and `since` order those of one model."""
+
+    model: str
+    pod: str
+    gpus: tuple[str, ...] = ()
+    resources: Resources = Resources()
+    ordinal: Count = 0
+    since: At = 0.0
+
+
 @event("relume.cards.observed", Topic.CARDS)
 class CardsObserved:
-    """What a node has for replicas. State of key ``node/NAME``. `labels` None: it has none that are known."""
+    """What a node has for replicas. State of key ``node/NAME``. `labels` None: it has none that are known. `rooms`:
+    what of it is for replicas of one model alone."""
 
     node: str
     cpu: Amount
@@ -191,3 +205,4 @@ class CardsObserved:
     cards: tuple[Card, ...] = ()
     labels: dict[str, str] | None = None
     taints: tuple[Taint, ...] = ()
+    rooms: tuple[OwnRoom, ...] = ()

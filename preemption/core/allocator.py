@@ -223,6 +223,7 @@ class Pool:
                 self._seats[model].timer = None
                 self._dirty.add(model)
         touched = self._stand_dirty(now)
+        self._ledger.keep_rooms()
         lent = NOTHING_LENT
         if self._lender is None or self._lender.idle:
             self._shed(touched)

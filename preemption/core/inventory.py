@@ -11,10 +11,11 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from events.types.grants import Placement
 from events.types.limits import Limit
-from events.types.replicas import CardsObserved, Taint
+from events.types.replicas import CardsObserved, OwnRoom, Taint
 from events.types.shared import Resources
 from preemption.core.gpus.boards import domains_of
 from preemption.core.gpus.mig_names import instance_milli
@@ -180,6 +181,10 @@ class Node:
         """Cards that can be had whole, were nobody on them."""
         return sum(not kind.turns for kind in self.kinds.values())
 
+    def has_free(self, need: Need, card: str) -> bool:
+        """Whether so much of this very card is free."""
+        return self.free_cards.get(card, 0) == MILLI if card in self.profiles else self.fits_on(need, card)
+
     def free_instances(self, profile: str) -> list[str]:
         """MIG instances of a profile that nobody holds, in the node's order."""
         return [card for card, has in self.profiles.items() if has == profile and self.free_cards[card] == MILLI]
@@ -210,6 +215,15 @@ def cordon_name(node: str, card: str) -> str:
     return f"cordon/{node}/{card}"
 
 
+ROOM: Final = "room/"
+"""What the names of rooms in the ledger begin with."""
+
+
+def room_name(room: OwnRoom) -> str:
+    """What holds a room in the ledger."""
+    return f"{ROOM}{room.pod}"
+
+
 class Ledger:
     """All nodes and holdings of the pool."""
 
@@ -224,6 +238,9 @@ class Ledger:
         """Counts up with each change."""
         self.limits: tuple[Limit, ...] = ()
         """Bounds beside what nodes have."""
+        self._rooms: dict[str, tuple[OwnRoom, ...]] = {}
+        """By node."""
+        self._rooms_by_model: dict[str, list[OwnRoom]] = {}
         self.gradient = Gradient()
         """What usually comes, and what places cost under it."""
         self._alike: dict[Look, set[str]] = {}
@@ -239,6 +256,7 @@ class Ledger:
         """A node is new, or has something else than before. What is held on it stays held."""
         self.seen[seen.node] = seen
         self.version += 1
+        self._set_rooms(seen)
         old = self.nodes.get(seen.node)
         holdings = self._elsewhere.pop(seen.node, {}) if old is None else old.holdings
         cards = tuple(card.id for card in seen.cards)
@@ -311,6 +329,42 @@ class Ledger:
         profile = "" if known is None else known.profiles.get(card, "")
         need = Need(gpus=0 if profile else 1, gpu_milli=0, mig_profile=profile, cpu_milli=0, memory_bytes=0)
         self.hold(cordon_name(node, card), Holding(Placement(node=node, gpus=(card,)), need))
+
+    def _set_rooms(self, seen: CardsObserved) -> None:
+        """Forget the rooms of a node, and know those that are told of it. `keep_rooms` holds them."""
+        for room in self._rooms.pop(seen.node, ()):
+            self.release(room_name(room))
+            self._rooms_by_model[room.model].remove(room)
+            if not self._rooms_by_model[room.model]:
+                del self._rooms_by_model[room.model]
+        if seen.rooms:
+            self._rooms[seen.node] = seen.rooms
+        for room in seen.rooms:
+            self._rooms_by_model.setdefault(room.model, []).append(room)
+
+    def keep_rooms(self) -> None:
+        """Hold what pods of enrolled objects have for the replicas of their model that are still to be wanted. A
+        replica that has been given one has its very place, so there is nothing free any more."""
+        for node, rooms in sorted(self._rooms.items()):
+            if node in self._overcommitted:
+                for one in rooms:
+                    self.release(room_name(one))
+            for one in rooms:
+                holding = Holding(Placement(node=node, gpus=one.gpus), need_of(one.resources))
+                if room_name(one) not in self._holdings and self.has_free(holding):
+                    self.hold(room_name(one), holding)
+
+    def rooms_of(self, model: str) -> list[str]:
+        """The names by which room is held for a model's next replicas, the first to be given first."""
+        rooms = sorted(self._rooms_by_model.get(model, ()), key=lambda one: (one.ordinal, one.since, one.pod))
+        return [name for one in rooms if (name := room_name(one)) in self._holdings]
+
+    def has_free(self, holding: Holding) -> bool:
+        """Whether all that this takes is free where it is."""
+        node, need = self.nodes.get(holding.placement.node), holding.need
+        if node is None or node.free_cpu < need.cpu_milli or node.free_memory < need.memory_bytes:
+            return False
+        return all(node.has_free(need, card) for card in holding.placement.gpus)
 
     def exists(self, placement: Placement) -> bool:
         """Whether the node and all the cards of a placement are there."""

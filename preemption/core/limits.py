@@ -11,10 +11,11 @@ from typing import Final
 
 from events.types.limits import Limit, LimitKind
 from events.units import format_quantity
-from preemption.core.inventory import MILLI, Ledger, Need
+from preemption.core.inventory import MILLI, ROOM, Ledger, Need
 
-_NO_PODS: Final = ("claim/", "cordon/")
-"""What names in the ledger begin with that are no replicas and no members."""
+_NO_PODS: Final = ("claim/", "cordon/", ROOM)
+"""What names in the ledger begin with that are no replicas and no members. (Pods in rooms are others' by a quota's
+account until they are replicas.)"""
 _SLACK: Final = 1e-9
 
 

@@ -21,7 +21,7 @@ from events.types.grants import Placement
 from events.units import format_quantity
 from preemption.core.gpus.topology import pick
 from preemption.core.gradient import Choice, Gradient, Price, Prices
-from preemption.core.inventory import MILLI, Ledger, Need, Node
+from preemption.core.inventory import MILLI, Holding, Ledger, Need, Node
 from preemption.core.nearness import Soon
 from preemption.core.terms import ANYWHERE, Terms, allows, refused_by_all
 
@@ -132,14 +132,7 @@ def _soonest(nodes: Mapping[str, Node], need: Need, terms: Terms, soon: Soon, gr
 
 def is_free(ledger: Ledger, placement: Placement, need: Need) -> bool:
     """Whether one replica fits at this very place: its node, and exactly its cards."""
-    node = ledger.nodes.get(placement.node)
-    if node is None or node.free_cpu < need.cpu_milli or node.free_memory < need.memory_bytes:
-        return False
-    return all(_has_free(node, need, card) for card in placement.gpus)
-
-
-def _has_free(node: Node, need: Need, card: str) -> bool:
-    return node.free_cards.get(card, 0) == MILLI if card in node.profiles else node.fits_on(need, card)
+    return ledger.has_free(Holding(placement, need))
 
 
 def lack(ledger: Ledger, need: Need, terms: Terms = ANYWHERE) -> Lack:

@@ -99,7 +99,7 @@ class Round:
             _, model = heapq.heappop(waiting)
             seat = by_name[model]
             before = seat.plight
-            if not self._refused(seat) and self._place_one(seat):
+            if self._place_in_own_room(seat) or (not self._refused(seat) and self._place_one(seat)):
                 changed.add(model)
                 self._count(seat)
                 if seat.unplaced:
@@ -113,6 +113,21 @@ class Round:
     def rank(self, seat: Seat) -> Rank:
         """The seat's place in the order; less is earlier."""
         return rank_of(seat, self.now)
+
+    def _place_in_own_room(self, seat: Seat) -> bool:
+        """Whether a pod of its enrolled object runs already that is no replica: nobody else may have that place, and a
+        quota has counted it."""
+        need = seat.need
+        assert need is not None
+        for name in () if seat.workers is not None else self.ledger.rooms_of(seat.model):
+            room = self.ledger.holdings[name]
+            self.ledger.release(name)
+            if len(room.placement.gpus) == cards_of(need) and is_free(self.ledger, room.placement, need):
+                seat.waits_for = ""
+                self._give(seat, room.placement, need)
+                return True
+            self.ledger.hold(name, room)
+        return False
 
     def _refused(self, seat: Seat) -> bool:
         """Whether a limit beside the nodes says no to one more."""
@@ -322,6 +337,11 @@ class Round:
 def _profile(kind: Kind, need: Need) -> str:
     """Of cards: the MIG profile that is asked for."""
     return need.mig_profile if kind is Kind.GPU else ""
+
+
+def cards_of(need: Need) -> int:
+    """How many cards a replica is on, or parts of cards."""
+    return need.gpus or int(need.any_gpu)
 
 
 def rank_of(seat: Seat, now: Instant) -> Rank:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from events.types.grants import GrantDecided
-from events.types.replicas import CardsObserved, ReplicaState, Taint
+from events.types.replicas import CardsObserved, OwnRoom, ReplicaState, Taint
 from events.units import Instant
 from preemption.core.allocator import GrantPlan, decide
 from preemption.core.inventory import need_of
@@ -30,17 +30,21 @@ NEEDS = (
 
 Step = tuple[str, str, int, int]
 
-steps = st.lists(
-    st.tuples(
-        st.sampled_from(
-            ("wish", "wish", "wish", "keep", "keep", "ask", "ask", "warm", "label", "terms", "declare",
-             "priority", "revise", "delete", "anew", "scale", "obey", "obey", "obey",
-             "start", "crash", "crash", "drain", "sleep", "sleep", "fail", "stop", "stray", "wait", "shrink")
-        ),
-        st.sampled_from(MODELS), st.integers(0, 4), st.integers(0, 6),
-    ),
-    min_size=1, max_size=40,
+NAMES = (
+    "wish", "wish", "wish", "keep", "keep", "ask", "ask", "warm", "label", "terms", "declare", "priority", "revise",
+    "delete", "anew", "scale", "obey", "obey", "obey", "start", "crash", "crash", "drain", "sleep", "sleep", "fail",
+    "stop", "stray", "wait", "shrink",
 )  # fmt: skip
+
+
+def _steps(*names: str) -> st.SearchStrategy[list[Step]]:
+    one = st.tuples(st.sampled_from(names), st.sampled_from(MODELS), st.integers(0, 4), st.integers(0, 6))
+    return st.lists(one, min_size=1, max_size=40)
+
+
+steps = _steps(*NAMES)
+with_rooms = _steps(*NAMES, "rooms", "rooms")
+"""Also what pods of enrolled objects have; their models get it whatever others lack, and whatever their terms."""
 
 
 def _declare(world: World, model: str, first: int, second: int) -> None:
@@ -96,6 +100,17 @@ def _warm(world: World, model: str, first: int, second: int) -> None:
     world.warm(where, (model, tier, told), ("d" if model == "a" else "a", "remote", 9.0), revision=revision)
 
 
+def _rooms(world: World, model: str, first: int, second: int) -> None:
+    """Pods of this model's object and of another's are there, on the last cards, or not any more."""
+    where = world.nodes["n1" if first % 2 else "n2"]
+    cards, other = [card.id for card in where.cards], MODELS[(MODELS.index(model) + 1) % len(MODELS)]
+    rooms = tuple(
+        OwnRoom(model=one, pod=f"{where.node}-{index}", gpus=(card,), resources=NEEDS[1], ordinal=index)
+        for index, (one, card) in enumerate(zip((model, other), reversed(cards[: second % 3]), strict=False))
+    )
+    world.set_node(replace(where, rooms=rooms))
+
+
 def _labelled(one: CardsObserved, first: int, second: int) -> CardsObserved:
     taints = (Taint(key="spot"),) if second == 5 else ()
     return replace(one, labels=None if first == 4 else {"pool": "ab"[first % 2]}, taints=taints)
@@ -122,6 +137,7 @@ ACTIONS: dict[str, Callable[[World, str, int, int], None]] = {
     "fail": lambda w, m, n, _: _see_all(w, m, ReplicaState.FAILED, failures=n),
     "crash": _crash,
     "stray": _stray,
+    "rooms": _rooms,
     "wait": lambda w, _, n, s: setattr(w, "now", w.now + n + s),
     "shrink": lambda w, _, n, __: w.set_node(node("n1", gpus=n % 3, cpu=6.0, memory=(2 + n) * GI)),
 }
@@ -142,13 +158,13 @@ def history(
         each(world, world.decide(after=0.5), before)
 
 
-@given(steps)
+@given(with_rooms)
 def test_nothing_is_given_twice(taken: list[Step]) -> None:
     """Granted and observed replicas together never take more than a node has."""
     history(taken, lambda world, *_: assert_not_overcommitted(world), shrink=False)
 
 
-@given(steps)
+@given(with_rooms)
 def test_the_same_again_is_no_change(taken: list[Step]) -> None:
     """Deciding again at once, with everything marked as changed, changes nothing but what is said to be lacking."""
 
@@ -173,7 +189,7 @@ def _outcome(grants: dict[str, GrantDecided]) -> dict[str, object]:
     }
 
 
-@given(steps)
+@given(with_rooms)
 def test_step_by_step_is_as_good_as_all_at_once(taken: list[Step]) -> None:
     """A pool that was fed change by change grants what a decision over the whole snapshot grants."""
     world = World(node("n1", gpus=2, cpu=6.0, memory=8 * GI), node("n2", gpus=2, cpu=4.0, memory=6 * GI))
@@ -188,7 +204,7 @@ def test_step_by_step_is_as_good_as_all_at_once(taken: list[Step]) -> None:
         assert _outcome(world.grants) == expected
 
 
-@given(steps)
+@given(with_rooms)
 def test_what_is_seen_is_never_moved(taken: list[Step]) -> None:
     """A replica that somebody saw keeps its place as long as it is named."""
 
@@ -263,7 +279,7 @@ def test_numbers_and_names_are_right(taken: list[Step]) -> None:
     history(taken, right, shrink=True)
 
 
-@given(steps)
+@given(with_rooms)
 def test_in_the_end_everything_settles(taken: list[Step]) -> None:
     """When the adapter obeys and nothing more happens, the pool comes to rest with the wishes granted or short."""
     last: list[World] = []

@@ -117,6 +117,25 @@ async def sit(made: Enrolment, *names: str) -> list[PodView]:
     return list(await asyncio.wait_for(asyncio.gather(*(made.sit(ReplicaName(name)) for name in names)), 5))
 
 
+async def test_its_pods_are_known_before_a_replica_is_wanted() -> None:
+    """The number stays, also one that another hand writes; a replica gets the pod on the node that it was granted."""
+    server, others = Scaled(), cast("list[int]", [])
+    async with enrolled(server, others) as made:
+        server.set(3)
+        server.pods[:] = [replace(pod, node=f"n{index}") for index, pod in enumerate(server.pods)]
+        await server.told(3)
+        assert [(pod.node, awaited) for pod, awaited in made.idle] == [("n0", False), ("n1", False), ("n2", False)]
+        server.set(2)
+        await server.told(2)
+        assert (server.writes, others) == ([], [])
+        made.reserve(ReplicaName("a"), "n1")
+        assert [awaited for _, awaited in made.idle] == [True, False]
+        (pod,) = await sit(made, "a")
+        assert pod.node == "n1"
+        await _quiet()
+        assert server.writes == [1]
+
+
 async def test_replicas_get_a_pod_each_and_give_it_back() -> None:
     """The number follows what is wanted; who leaves is told to be the cheapest, and its pod is the one that goes."""
     server, others = Scaled(), cast("list[int]", [])
