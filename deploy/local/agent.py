@@ -28,6 +28,7 @@ from coldstart.core.budget import Bandwidths, Tier, least_for_bytes
 from coldstart.core.cache.errors import FolderTaken, NoSpace
 from coldstart.core.cache.policy import FetchPolicy, RoomPolicy
 from coldstart.core.cache.transfer import Transferred
+from coldstart.core.networks import Networks, smooth
 from coldstart.ports import Source
 from deploy.local.flight import Flight, Pace, Why, Yielded
 from deploy.local.keeping import Had, Listen, OtherAgent
@@ -49,8 +50,6 @@ PREWARM_SHARE: Final = 0.5
 """Of the measured network, for fetches that nobody waits for (field note on cold starts, §4)."""
 MEASURED: Final = 64 << 20
 """Bytes that must have been read for the disk's speed to be told from it. A choice: less is over in a blink."""
-SMOOTH: Final = 0.3
-"""Weight of the newest measurement of a bandwidth: it shows in three fetches. A choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +122,7 @@ class Agent:
         self.nodes: Elsewhere | None = None
         """Other nodes; None: none are known."""
         self.speeds = Bandwidths()
+        self.networks = Networks()
         self._clock = clock
         self._flights: dict[Wanted, Flight] = {}
         self._alone: dict[str, threading.Lock] = {}
@@ -193,11 +193,11 @@ class Agent:
         if got is None:
             return None
         share = warming.resident(got.path)
-        return self._had(got, got.use, Tier.MEMORY if share is not None and share >= IN_MEMORY else Tier.DISK)
+        return self._had(wanted, got, got.use, Tier.MEMORY if share is not None and share >= IN_MEMORY else Tier.DISK)
 
-    def _had(self, got: Got, use: Use, tier: Tier) -> Had:
+    def _had(self, wanted: Wanted, got: Got, use: Use, tier: Tier) -> Had:
         size = got.manifest.bytes
-        return Had(got.path, use, size, tier, least_for_bytes(size, tier, self.speeds))
+        return Had(got.path, use, size, tier, least_for_bytes(size, tier, self.speeds_of(wanted)))
 
     def _read_ahead(self, had: Had) -> Had:
         """It goes on in a thread of its own, as long as the disk takes. What is too small to measure a disk by takes no
@@ -238,7 +238,7 @@ class Agent:
             got = flight.done.result()
             use = holding.take_use(self.layout, got.manifest.snapshot)
             assert use is not None, "the flight holds a use until all who wait have theirs"
-            return self._had(got, use, Tier.REMOTE)
+            return self._had(wanted, got, use, Tier.REMOTE)
         finally:
             flight.waiting -= 1
             self.land(flight)
@@ -255,7 +255,7 @@ class Agent:
         flight = self._flights.get(wanted)
         if flight is None:
             source = self._source(wanted)
-            pace = Pace(self._clock, self._prewarm_rate() if why is Why.PREWARM else None)
+            pace = Pace(self._clock, self._prewarm_rate(wanted) if why is Why.PREWARM else None)
             flight = Flight(why, pace, self._alone.setdefault(wanted.identity, threading.Lock()))
             self._flights[wanted] = flight
             flight.done.add_done_callback(lambda _: self._ended(wanted, source, flight))
@@ -271,11 +271,12 @@ class Agent:
         flight.pace.hurry()
         self._make_way(flight)
 
-    def _prewarm_rate(self) -> float | None:
+    def _prewarm_rate(self, wanted: Wanted) -> float | None:
         """Bytes a second; without a setting half of what the network was measured to give, and all until it was."""
         if self.settings.prewarm_rate is not None:
             return self.settings.prewarm_rate
-        return PREWARM_SHARE * self.speeds.network if self.speeds.network else None
+        known = self.networks.of(wanted)
+        return PREWARM_SHARE * known if known else None
 
     def stop(self, wanted: Wanted) -> None:
         """End a fetch that nobody waits for."""
@@ -355,8 +356,7 @@ class Agent:
             self.told.failed(wanted, source.shown(), error)
             return
         got = flight.done.result()
-        if got.transferred and got.seconds > 0:
-            self.speeds = replace(self.speeds, network=_smooth(self.speeds.network, got.transferred / got.seconds))
+        self._came(wanted, got, flight)
         self.told.ended(wanted, got)
         self.land(flight)
 
@@ -370,8 +370,18 @@ class Agent:
 
     # What it measures.
 
+    def _came(self, wanted: Wanted, got: Got, flight: Flight) -> None:
+        """What a fetch says of the network: nothing where it was held back, or is over in one answer."""
+        if got.transferred >= self.settings.fetching.chunk_bytes and got.seconds > 0 and not flight.pace.held_back:
+            self.networks.measured(wanted, got.transferred / got.seconds)
+            self.speeds = replace(self.speeds, network=self.networks.all_together)
+
+    def speeds_of(self, wanted: Wanted) -> Bandwidths:
+        """The same with the network to where these weights come from."""
+        return replace(self.speeds, network=self.networks.of(wanted))
+
     def _read_at(self, speed: float) -> None:
-        self.speeds = replace(self.speeds, disk=_smooth(self.speeds.disk, speed))
+        self.speeds = replace(self.speeds, disk=smooth(self.speeds.disk, speed))
 
     def _digest_speed(self) -> float:
         content = bytes(HASHED)
@@ -390,7 +400,3 @@ def _end_unasked(looking: asyncio.Future[Had | None]) -> None:
     had = None if looking.cancelled() or looking.exception() is not None else looking.result()
     if had is not None:
         had.end()
-
-
-def _smooth(before: float | None, now: float) -> float:
-    return now if before is None else before + SMOOTH * (now - before)

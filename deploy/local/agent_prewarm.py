@@ -120,7 +120,7 @@ class Prewarmer:
         blob = None if manifest is None else disk.holder(manifest.digest)
         size = self._view.sizes.get(wanted) if manifest is None else Size(manifest.bytes, len(manifest.files))
         models = [self._view.models[name] for name in names]
-        speed = self._agent.speeds.network or USUAL_SPEED
+        speed = self._agent.networks.of(wanted) or USUAL_SPEED
         # The same for what is here and what is not: nobody takes turns.
         absence = Seconds((0 if size is None else size.bytes) / speed)
         failed = self._failures.get(wanted)

@@ -38,6 +38,8 @@ class Pace(Progress):
         self._clock = clock
         self._awaited = False
         self._limit = limit
+        self.held_back = limit is not None
+        """Whether it was, ever: then how fast it came says nothing of the network."""
         self._transfer = Transfer()
         self._lock = threading.Lock()
         self._changed = threading.Event()
