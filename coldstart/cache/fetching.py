@@ -100,6 +100,8 @@ class Fetch:
         self._crew: dict[int, threading.Thread] = {}
         self._reading: dict[int, Channel] = {}
         """Connections that somebody reads over. Who writes has given it back: another reads over it meanwhile."""
+        self._served: set[int] = set()
+        """Connections that brought anything yet."""
         self._kept: dict[int, mmap.mmap] = {}
         self._spare: list[mmap.mmap] = []
         self._writing = 0
@@ -238,8 +240,7 @@ class Fetch:
         with self._changed:
             if self._reading.pop(id(channel), None) is not None:
                 if failed and len(self._channels) > self._connections.allowed:
-                    self._channels.remove(channel)
-                    channel.close()
+                    self._drop(channel)
                 else:
                     self._idle.append(channel)
             self._turns.notify()
@@ -281,6 +282,8 @@ class Fetch:
         span = turn.span
         with self._changed:
             self.transferred += span.length
+            if turn.channel in self._channels:
+                self._served.add(id(turn.channel))
             self._patience.came()
             self._spent = self._spent.reading(cpu, span.length)
             if 2 * span.length >= self._room:  # what a small one takes tells of the way to the source, not of its width
@@ -301,11 +304,17 @@ class Fetch:
             self._turns.notify(self._free())
 
     def _let_go(self, brought: frozenset[int]) -> None:
-        """There are fewer now: not those that wait, in the places of others, for what a server does not send them."""
-        for key in self._reading.keys() - brought:
-            channel = self._reading.pop(key)
-            self._channels.remove(channel)
-            channel.close()
+        """There are fewer now: not those that wait, in the places of others, for what a server does not send them. As
+        many as are too many, and of those that brought nothing in this round first those that never brought anything.
+        """
+        idle = sorted(self._reading.keys() - brought, key=lambda key: key in self._served)
+        for key in idle[: len(self._channels) - self._connections.allowed]:
+            self._drop(self._reading.pop(key))
+
+    def _drop(self, channel: Channel) -> None:
+        self._channels.remove(channel)
+        self._served.discard(id(channel))
+        channel.close()
 
     def _written(self, span: Span, digest: str, buffer: mmap.mmap) -> mmap.mmap | None:
         """The chunk is there. What is in memory of it is kept for the digest, as long as there is room for that."""
