@@ -6,8 +6,8 @@ impossible that are not, and the other way round.
 
 from __future__ import annotations
 
+import re
 from typing import Final
-from urllib.parse import urlsplit
 
 from coldstart.core.cache.wanted import Wanted
 
@@ -16,6 +16,9 @@ SMOOTH: Final = 0.3
 
 PLACES_MOST: Final = 256
 """Those heard of last are remembered. A choice: a node's models come from a few."""
+
+
+_HOST_ENDS: Final = re.compile("[/?#]")
 
 
 class Networks:
@@ -44,13 +47,10 @@ class Networks:
 
 def place_of(wanted: Wanted) -> str:
     """Whom bytes come from: host and port, bucket, or hub; and where the store is, if it is said."""
-    try:
-        parts = urlsplit(wanted.address)
-        host = parts.netloc.rpartition("@")[2]
-    except ValueError:  # its fetch says what is wrong with it
-        return ""
-    name = "" if parts.scheme == "hf" else host  # all repositories are one hub's
-    return f"{parts.scheme}://{name} {wanted.access.endpoint or ''}"
+    scheme, _, rest = wanted.address.partition("://")
+    host = _HOST_ENDS.split(rest, maxsplit=1)[0].rpartition("@")[2]
+    name = "" if scheme == "hf" else host  # all repositories are one hub's
+    return f"{scheme}://{name} {wanted.access.endpoint or ''}"
 
 
 def smooth(before: float | None, now: float) -> float:
