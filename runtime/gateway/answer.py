@@ -36,9 +36,6 @@ would cost more."""
 _MAX_COLLECTED: Final = 64 * 1024
 _MOST_COUNTS: Final = 16
 """Names of a usage object that are looked at."""
-_N: Final = 110
-_T: Final = 116
-"""Letters that such names end with."""
 
 
 class _Mode(Enum):
@@ -152,25 +149,16 @@ class Answer:
         """(tokens in, tokens out) as a usage object in the last bytes tells, else zeros."""
         # (Taken apart by the methods of bytes that take few arguments: a third of the price of regular expressions.)
         tail = self._oldest + self._older + self._last if self._older else self._last
-        at = tail.rfind(b'"usage"')
-        if at < 0:
-            return 0, 0
+        _, found, usage = tail.rpartition(b'"usage"')
         taken = made = -1
-        for _ in range(_MOST_COUNTS):
-            at = tail.find(b'_tokens"', at)
-            if at < 0:
-                break
-            letter = tail[at - 1]
-            if letter == _T and taken < 0 and (tail[at - 7 : at] == b'"prompt' or tail[at - 6 : at] == b'"input'):
-                taken = _number(tail, at + 8)
-            elif made < 0 and (
-                (letter == _N and tail[at - 11 : at] == b'"completion')
-                or (letter == _T and tail[at - 7 : at] == b'"output')
-            ):
-                made = _number(tail, at + 8)
-            if taken >= 0 and made >= 0:
-                break
-            at += 8
+        if found:
+            before = b""
+            for part in usage.split(b'_tokens"', _MOST_COUNTS):
+                if taken < 0 and (before[-7:] == b'"prompt' or before[-6:] == b'"input'):
+                    taken = _number(part)
+                elif made < 0 and (before[-11:] == b'"completion' or before[-7:] == b'"output'):
+                    made = _number(part)
+                before = part
         return max(taken, 0), max(made, 0)
 
     # The gateway's own
@@ -285,9 +273,9 @@ def _into_chunks(event: bytes, body: ChunkedBody) -> bytes:
     return event if len(event) <= left else event[:left] + b"\r\n" + _chunk(event[left:])
 
 
-def _number(data: bytes, at: int) -> int:
-    """The decimal number behind a colon at this place, or 0; of more than twelve digits the first twelve."""
-    number = digits = 0
+def _number(data: bytes) -> int:
+    """The decimal number behind a colon, or 0; of more than twelve digits the first twelve."""
+    number = digits = at = 0
     size = len(data)
     while at < size and digits < 12:
         letter = data[at]

@@ -20,6 +20,7 @@ class Closable(RecordingTransport):
 
 
 async def test_what_is_written_leaves_at_the_end_of_the_turn_in_order() -> None:
+    """Of one connection; and so in the next turn."""
     outbox, one, other = Outbox(asyncio.get_running_loop(), MANY), Closable(), Closable()
     outbox.write(one, b"a")
     outbox.write(other, b"b")
@@ -48,6 +49,7 @@ async def test_of_few_requests_nothing_is_kept() -> None:
 
 
 async def test_whoever_closed_meanwhile_is_not_written_to() -> None:
+    """And keeps nobody else from what is theirs."""
     outbox, gone, there = Outbox(asyncio.get_running_loop(), MANY), Closable(), Closable()
     outbox.write(gone, b"a")
     outbox.write(there, b"b")

@@ -30,6 +30,7 @@ async def answered(body: bytes, piece: int) -> tuple[int, int]:
 @pytest.mark.parametrize("piece", [1, 7, 100, 211, 511, 512, 513, 1023, 1024, 1025, 5000, 100_000])
 @pytest.mark.parametrize("behind", [0, 300, 900])
 async def test_found_whatever_the_pieces(piece: int, behind: int) -> None:
+    """Bytes, lines, whole answers: the object is in the last kilobyte, and cut anywhere."""
     assert await answered(b"x" * 6000 + OPENAI + b" " * behind, piece) == (7, 11)
 
 
@@ -51,4 +52,5 @@ async def test_found_whatever_the_pieces(piece: int, behind: int) -> None:
     ],
 )
 async def test_names_and_numbers(body: bytes, counts: tuple[int, int]) -> None:
+    """OpenAI's names and those of its newer API, the first of each; anything else counts as nothing."""
     assert await answered(body, 100_000) == counts
