@@ -61,7 +61,7 @@ async def test_an_enrolled_job_is_suspended_and_goes_on(plane: ControlPlane, tmp
         await here.relume.start()
         await here.apply(MODEL)
         await training.enrol(batch_job(tmp_path, contract="checkpoint: {ackTimeout: 20s, saveTimeout: 40s}"))
-        await training.until("it trains", lambda seen: (seen["step"] or 0) >= 3)
+        await training.until("it trains", lambda seen: (seen["step"] or 0) >= 1)
         (pod,) = await here.pods()
         assert pod["metadata"]["ownerReferences"][0]["kind"] == "Job"
         answer = await here.chat()
@@ -110,7 +110,7 @@ async def test_another_hands_suspension_is_respected(plane: ControlPlane, tmp_pa
         await training.state("Paused")
         assert (await here.api.get(path))["spec"]["suspend"]
         await suspend(here.api, path, False)
-        first = await training.until("it trains", lambda seen: (seen["step"] or 0) >= 3)
+        first = await training.until("it trains", lambda seen: (seen["step"] or 0) >= 1)
         await suspend(here.api, path, True)
         await training.state("Paused")
         found = await here.api.get(path)
@@ -118,7 +118,7 @@ async def test_another_hands_suspension_is_respected(plane: ControlPlane, tmp_pa
         assert ANNOTATION_SUSPENDED not in found["metadata"]["annotations"]
         await suspend(here.api, path, False)
         again = await training.until("it goes on", lambda seen: seen["run"] > first["run"] and seen["resumedStep"])
-        assert again["resumedStep"] >= 3
+        assert again["resumedStep"] >= first["step"]
 
 
 async def suspend(api: KubeApi, path: str, so: bool) -> Json:
