@@ -235,7 +235,7 @@ def _keep_alive(told: _Told) -> str:
     if told.policy.cold_start_cost is not None:
         return "Nobody asks; what was needed lives on to the end of the minute, and then by its forecast."
     kept = told.memory.kept
-    if kept and told.policy.cold_start_cost is None:
+    if kept:
         most = int(kept[0].amount)
         until = told.clock(kept[0].at + told.policy.keep_alive)
         verb = "was" if most == 1 else "were"

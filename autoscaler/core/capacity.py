@@ -2,11 +2,11 @@
 
 Every ten seconds the view tells what a replica carried and how late answers were (`Evidence`). It is sorted by
 concurrency into levels, a few an octave; each counts answers and late ones, and forgets. Where a level breaks an
-objective by more than chance, the level below it is the limit; after a while in which the limit was kept, the next one
-up is tried again. So an engine that becomes slower is noticed, and one that recovers too. A trial that fails costs many
-answers their promise, so after each one in a row the next waits twice as long, while the promise is used up faster than
-it allows; an engine that has become much faster is tried without that wait. The tokens a second that a replica made at
-the limit are remembered beside it.
+objective by more than chance, the limit is half way from it down to the highest that was lately fine; after a while in
+which the limit was kept, the next level up is tried again. So an engine that becomes slower is noticed, and one that
+recovers too. A trial that fails costs many answers their promise, so after each one in a row the next waits twice as
+long, while the promise is used up faster than it allows; an engine that has become much faster is tried without that
+wait. The tokens a second that a replica made at the limit are remembered beside it.
 
 An engine that is slow by itself breaks its promise at every level. More replicas do not mend that: once fewer at a time
 were tried and took as long, nothing is limited (`in_vain`), until it is tried again.
@@ -248,7 +248,7 @@ def _patience(known: Capacity, mine: Level, evidence: Evidence) -> int:
 
 
 def _lowered(known: Capacity, mine: Level, policy: ScalingPolicy) -> Capacity:
-    """This level breaks an objective: the one below is the limit, unless it is not the number at a time."""
+    """This level breaks an objective: a lower one is the limit (`_below`), unless it is not the number at a time."""
     at = mine.at
     if known.in_vain:
         return replace(known, in_vain=False, levels=(mine,), limited_at=at) if _rested(known, mine) else known

@@ -17,7 +17,8 @@ from deploy.spec.check import check_as
 from deploy.spec.document import API_VERSION
 from deploy.spec.kinds import Document
 from deploy.spec.model import Model
-from deploy.spec.problem import SpecProblem, SpecRefused
+from deploy.spec.problem import SpecProblem
+from deploy.spec.revising import revises
 from events.types.models import ModelDeclared, Override
 
 REVISED_BY: Final = ("engine", "weights", "resources", "slots", "pod", "scaleTargetRef")
@@ -40,21 +41,9 @@ def declare(previous: ModelDeclared | None, document: Document | Mapping[str, ob
         raise ValueError(f"{metadata.name} cannot follow {previous.model}; give the newest declaration of this name")
     declared = replace(
         previous, spec=spec, labels=dict(metadata.labels), annotations=dict(metadata.annotations),
-        revision=previous.revision + _revises(previous, spec),
+        revision=previous.revision + revises(REVISED_BY, previous.spec, spec, lambda: written_spec(model_of(previous))),
     )  # fmt: skip
     return previous if declared == previous else replace(declared, generation=previous.generation + 1)
-
-
-def _revises(previous: ModelDeclared, spec: Mapping[str, JsonValue]) -> bool:
-    """Whether a replica is made of something else now. What an earlier release wrote lacks the fields that came since:
-    they have their defaults, and no replica is replaced for them."""
-    if all(previous.spec.get(part) == spec.get(part) for part in REVISED_BY):
-        return False
-    try:
-        before = written_spec(model_of(previous))
-    except SpecRefused:  # of a later release
-        before = previous.spec
-    return any(before.get(part) != spec.get(part) for part in REVISED_BY)
 
 
 def delete(previous: ModelDeclared) -> ModelDeclared:

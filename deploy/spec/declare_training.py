@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from deploy.spec.check import check_as
 from deploy.spec.document import API_VERSION
 from deploy.spec.kinds import Document
-from deploy.spec.problem import SpecRefused
+from deploy.spec.revising import revises
 from deploy.spec.training import TrainingJob
 from events.types.training import TrainingDeclared
 
@@ -43,21 +43,13 @@ def declare_training(
         previous,
         replace(
             previous, spec=spec, labels=dict(metadata.labels), annotations=dict(metadata.annotations),
-            revision=previous.revision + _revises(previous, spec),
+            revision=previous.revision + revises(REVISED_BY, previous.spec, spec, lambda: _rewritten(previous)),
         ),
     )  # fmt: skip
 
 
-def _revises(previous: TrainingDeclared, spec: Mapping[str, JsonValue]) -> bool:
-    """Whether the next run's processes are made of something else. What an earlier release wrote lacks the fields that
-    came since: they have their defaults."""
-    if all(previous.spec.get(part) == spec.get(part) for part in REVISED_BY):
-        return False
-    try:
-        before = written_training(check_as(TrainingJob, document_of_training(previous)))
-    except SpecRefused:  # of a later release
-        before = previous.spec
-    return any(before.get(part) != spec.get(part) for part in REVISED_BY)
+def _rewritten(previous: TrainingDeclared) -> Mapping[str, JsonValue]:
+    return written_training(check_as(TrainingJob, document_of_training(previous)))
 
 
 def pause(previous: TrainingDeclared, *, paused: bool) -> TrainingDeclared:

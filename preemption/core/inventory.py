@@ -350,9 +350,11 @@ class Ledger:
                 for one in rooms:
                     self.release(room_name(one))
             for one in rooms:
+                if (name := room_name(one)) in self._holdings:
+                    continue
                 holding = Holding(Placement(node=node, gpus=one.gpus), need_of(one.resources))
-                if room_name(one) not in self._holdings and self.has_free(holding):
-                    self.hold(room_name(one), holding)
+                if self.has_free(holding):
+                    self.hold(name, holding)
 
     def rooms_of(self, model: str) -> list[str]:
         """The names by which room is held for a model's next replicas, the first to be given first."""

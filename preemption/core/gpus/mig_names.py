@@ -74,10 +74,14 @@ def family_of(product: str, memory_bytes: int = 0) -> str | None:
     known = PRODUCTS.get(product)
     if known is not None or "MIG" in product:
         return known
-    words = product.replace("RTX PRO 6000", "RTX").split()
-    near = [name for name in PROFILES if name.partition("-")[0] in words]
-    return min((name for name in near if _size_gap(name, memory_bytes) <= SIZE_GAP),
+    return min((name for name in _named(product) if _size_gap(name, memory_bytes) <= SIZE_GAP),
                key=lambda name: _size_gap(name, memory_bytes), default=None)  # fmt: skip
+
+
+def _named(product: str) -> Sequence[str]:
+    """The families whose name stands in a product's."""
+    words = product.replace("RTX PRO 6000", "RTX").split()
+    return [name for name in PROFILES if name.partition("-")[0] in words]
 
 
 def compute_part(product: str, profile: str) -> float:
@@ -87,8 +91,7 @@ def compute_part(product: str, profile: str) -> float:
     found = _COMPUTE.search(profile)
     if found is None:
         return 1.0
-    words = product.replace("RTX PRO 6000", "RTX").split()
-    near = [name for name in PROFILES if name.partition("-")[0] in words][:1] or families_with(found[0])
+    near = _named(product)[:1] or families_with(found[0])
     compute = max((SLICES.get(name, MOST_SLICES)[0] for name in near), default=MOST_SLICES[0])
     return min(1.0, int(found[1]) / compute)
 
