@@ -202,7 +202,18 @@ class KubeApi:
             method, url, headers=made, body=None if body is None else dict(body), _request_timeout=timeout
         )
         async with answer.response as response:
-            yield response
+            try:
+                yield response
+            finally:
+                _leave(response)
+
+
+def _leave(response: aiohttp.ClientResponse) -> None:
+    """Without a farewell, when the answer was not heard to its end: in TLS that would wait half a minute for the
+    server's, which may be dead or busy, and we may be gone before."""
+    connection = response.connection  # None once the answer has ended
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
 
 
 async def connect(kubeconfig: Path | None, context: str = "") -> KubeApi:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from deploy.local.environment import MARK_DATA, MARK_REPLICA
-from deploy.local.stale import StaleProcessesRemain, kill_marked
+from deploy.local.stale import StaleProcessesRemain, is_ending, kill_marked
 
 logger = logging.getLogger(__name__)
 
@@ -197,14 +197,15 @@ class ReplicaProcess:
         return clean
 
     async def _sweep(self) -> None:
-        """Kill what carries this replica's marks, until there is none."""
+        """Kill what carries this replica's marks, until there is none, and the engine has let go of what it held."""
         while True:
             try:
                 await asyncio.to_thread(kill_marked, self._order.env[MARK_DATA], self._order.env[MARK_REPLICA])
             except StaleProcessesRemain as remain:
                 logger.error("replica keeps its resources: %s", remain)  # noqa: TRY400 - its words say it all
             else:
-                return
+                if not is_ending(self.pid):
+                    return
 
 
 def parse_exit(line: str) -> Exit | None:

@@ -2,17 +2,34 @@
 
 A process is ours when its environment, as it was at its start, names this data folder and a replica. Both marks are
 asked for: a person may well have RELUME_DATA_DIR set in the shell that runs `relume up`.
+
+A process that ends loses its memory first, its marks with it, and then its files, a card among them: for a moment, or
+for long where a driver hangs, nothing tells any more whose it was, and it holds what it held. So those of this user are
+waited for before it is said that nothing is left.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 import psutil
 
 from deploy.local.environment import MARK_DATA, MARK_REPLICA
+
+logger = logging.getLogger(__name__)
+
+LOOKS_EVERY: Final = 0.01
+"""Seconds between two looks at a process that ends: it takes as long as the kernel needs to free a gigabyte, 0.1 s."""
+_EXITING: Final = 0x4
+_KERNEL_THREAD: Final = 0x200000
+"""Flags of a task (Linux, include/linux/sched.h: PF_EXITING, PF_KTHREAD)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +89,7 @@ def kill_marked(
     for _ in range(rounds):
         processes = _without(find_marked(data_dir, replica), spared)
         if not processes:
+            _wait_for_ending(bound)
             return killed
         killed += [Marked(process.pid, _environment(process).get(MARK_REPLICA, "")) for process in processes]
         for process in processes:
@@ -84,6 +102,38 @@ def kill_marked(
     if remaining:
         raise StaleProcessesRemain([Marked(one.pid, _environment(one).get(MARK_REPLICA, "")) for one in remaining])
     return killed
+
+
+def is_ending(pid: int) -> bool:
+    """Whether a process is on its way out: without its memory, and perhaps with its files still. Linux; False
+    elsewhere."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return False
+    flags = int(fields[6])
+    return fields[0] not in "ZX" and bool(flags & _EXITING) and not flags & _KERNEL_THREAD
+
+
+def _wait_for_ending(bound: float) -> None:
+    """Return when those that were ending when we came are gone, or after `bound` seconds. One of them may be a
+    stranger's, so that it is told and no error."""
+    if sys.platform != "linux":
+        return
+    ending = [pid for pid in psutil.pids() if _is_own(pid) and is_ending(pid)]
+    for _ in range(int(bound / LOOKS_EVERY)):
+        ending = [pid for pid in ending if is_ending(pid)]
+        if not ending:
+            return
+        time.sleep(LOOKS_EVERY)
+    logger.warning("processes %s have been ending for %g s: what they hold, cards perhaps, is not free", ending, bound)
+
+
+def _is_own(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}").stat().st_uid == os.getuid()
+    except OSError:
+        return False
 
 
 def _without(processes: Sequence[psutil.Process], spared: Collection[str]) -> list[psutil.Process]:

@@ -15,6 +15,7 @@ import pytest
 from deploy.local import stale
 from deploy.local.environment import MARK_DATA, MARK_REPLICA
 from deploy.local.stale import StaleProcessesRemain, find_marked, kill_marked
+from tests.support.local_cluster import alive
 
 
 @pytest.fixture
@@ -76,3 +77,28 @@ def test_cannot_be_killed(
     with pytest.raises(StaleProcessesRemain, match=rf"{sleepers['first'].pid} \(m-r1-0\)"):
         kill_marked(str(tmp_path), "m-r1-0", bound=0.1)
     assert "first" in running(sleepers)
+
+
+LARGE = "import sys, time; held = bytearray(b'x') * (1 << 29); print(flush=True); time.sleep(600)"
+"""A process whose memory takes the kernel a while to free."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing tells a process that ends from one that is gone")
+def test_one_that_is_ending_is_waited_for(tmp_path: Path) -> None:
+    """Somebody else killed it: its marks are gone with its memory, and what it holds is not free before it is gone."""
+    env = {MARK_REPLICA: "m-r1-0", MARK_DATA: str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-S", "-c", LARGE], env=env, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.kill()
+        kill_marked(str(tmp_path), "m-r1-0")
+        assert not alive(process.pid)
+
+
+def test_one_that_never_gets_through_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be a stranger's, so that a start goes on."""
+    monkeypatch.setattr(stale, "is_ending", lambda pid: pid == os.getpid())
+    assert kill_marked(str(tmp_path), bound=0.05) == []
+    assert f"processes [{os.getpid()}] have been ending for 0.05 s" in caplog.text
