@@ -3,7 +3,8 @@
 Delays double from 1 s to 5 minutes (Kubernetes' CrashLoopBackOff has the same cap; its first delay is 10 s). A success
 clears the count, but is on probation: a replica that breaks within its first minute goes on where the count stood, so
 one that starts well and dies at once is a crash loop too. One that was ready and ended in order has passed, since many
-models live for seconds only. Starts that ran side by side and failed count once.
+models live for seconds only. Starts that ran side by side and failed count once. What others may end at any moment,
+such as a cache that is full, is asked again within its own time.
 """
 
 from __future__ import annotations
@@ -39,13 +40,15 @@ class Failure:
     reason: str
     message: str
     log_tail: tuple[str, ...] = ()
+    retry_within: Seconds = LONGEST_DELAY
+    """Seconds to the next try at most."""
 
 
-def delay(failures: int) -> Seconds:
-    """Seconds to wait after so many failures in a row: 1, 2, 4, … 300."""
+def delay(failures: int, most: Seconds = LONGEST_DELAY) -> Seconds:
+    """Seconds to wait after so many failures in a row: 1, 2, 4, … `most`."""
     if failures <= 0:
         return Seconds(0.0)
-    return Seconds(min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(failures - 1, 16)))
+    return Seconds(min(most, FIRST_DELAY * 2.0 ** min(failures - 1, 16)))
 
 
 def failed(before: Backoff, failure: Failure, now: Instant) -> Backoff:
@@ -54,7 +57,8 @@ def failed(before: Backoff, failure: Failure, now: Instant) -> Backoff:
     if before.failures and before.last_failure_at is not None and failure.began_at <= before.last_failure_at:
         return told  # it began before the last failure was known: the same attempt
     failures = before.failures + before.probation + 1
-    return replace(told, failures=failures, probation=0, last_failure_at=now, retry_at=Instant(now + delay(failures)))
+    retry_at = Instant(now + delay(failures, failure.retry_within))
+    return replace(told, failures=failures, probation=0, last_failure_at=now, retry_at=retry_at)
 
 
 def succeeded(before: Backoff) -> Backoff:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from coldstart.core.budget import Tier
 from coldstart.core.cache.transfer import Transferred
 from coldstart.core.phases import current
-from deploy.local.backoff import Failure
+from deploy.local.backoff import LONGEST_DELAY, Failure
 from deploy.local.declared import Declared, Reason
 from deploy.local.keeping import Had
 from deploy.local.logs import log_path, log_size, tail
@@ -38,6 +38,9 @@ logger = logging.getLogger(__name__)
 
 TOLD_LINE = 500
 TOLD_MESSAGE = 2000
+ROOM_AGAIN = Seconds(15.0)
+"""Until a start that found no room in the cache is tried again: a use may end at any moment, and asking costs a look at
+the source."""
 """Characters of a log line, and of a message, that go into the state: it is written with each change of the model."""
 ALL = frozenset(Phase)
 ABANDON = Seconds(5.0)
@@ -346,7 +349,8 @@ class Replica:
         assert self.verdict.reason is not None
         lines = await asyncio.to_thread(tail, self._log, TAIL_LINES)
         told = tuple(line[:TOLD_LINE] for line in lines)
-        return Failure(self.created_at, str(self.verdict.reason), self.verdict.message[:TOLD_MESSAGE], told)
+        within = ROOM_AGAIN if self.verdict.reason is Reason.WEIGHTS_NO_SPACE else LONGEST_DELAY
+        return Failure(self.created_at, str(self.verdict.reason), self.verdict.message[:TOLD_MESSAGE], told, within)
 
     def actual(self) -> ActualReplica:
         """As the plan sees it."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from deploy.local.backoff import Backoff, Failure, broke, delay, failed, lived, succeeded
-from events.units import Instant
+from events.units import Instant, Seconds
 
 
 def failure(began_at: float, reason: str = "Crashed") -> Failure:
@@ -23,6 +25,18 @@ def test_delays_double_to_five_minutes() -> None:
     """1, 2, 4, … and never more than 300 seconds, however many failures."""
     assert [delay(number) for number in range(11)] == [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300]
     assert delay(10_000) == 300
+
+
+def test_a_failure_may_have_its_own_bound() -> None:
+    """What others may end at any moment: 1, 2, 4 and then no longer than it says, though the count goes on."""
+    state = Backoff()
+    waits = []
+    for number in range(6):
+        passing = replace(failure(float(number)), retry_within=Seconds(15.0))
+        state = failed(state, passing, Instant(number + 0.5))
+        assert state.retry_at is not None
+        waits.append(state.retry_at - number - 0.5)
+    assert (waits, state.failures) == ([1, 2, 4, 8, 15, 15], 6)
 
 
 def test_failure_says_when_and_why() -> None:

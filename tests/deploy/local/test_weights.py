@@ -166,6 +166,16 @@ async def test_in_use_weights_are_not_evicted_for_others(tmp_path: Path) -> None
             await stage.ready(model="second")
 
 
+async def test_room_is_asked_for_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it was not there: others may make it at any moment."""
+    monkeypatch.setattr("deploy.local.replica.ROOM_AGAIN", 0.1)
+    with served(Origin(content(20))) as large:
+        async with weights_stage(tmp_path, RoomPolicy(capacity=Bytes(5 * CHUNK))) as (stage, _):
+            await stage.declare(tells_weights(large.url), "large")
+            await stage.grant(0, model="large")
+            await stage.until(lambda told: told.failures >= 6, "large")  # 31 s, if it were tried as others are
+
+
 async def test_progress_is_told_while_bytes_come(tmp_path: Path) -> None:
     """While a slow source sends, the replica's state says how many bytes are here and how fast they come."""
     with served(Origin(content(40))) as origin:
