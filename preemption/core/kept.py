@@ -3,9 +3,10 @@ was.
 
 A replica is *only kept* when its model's wish says that nothing has needed it for a stable window: it lives on by its
 keep-alive, or by a forecast. A model whose requests wait and that has no place has those of equal or lower priority,
-the lowest first, then in the order in which they would come last; no more than it needs, and none while what drains
-already will give it a place. A replica that has just come is left alone for as long as its start took
-(`AllocatorPolicy.least_hold` at least): so models that are asked in turn do not do nothing but start.
+the lowest first, then in the order in which they would come last; of those that are equal in that, those that leave the
+cards best (`giving`); no more than it needs, and none while what drains already will give it a place. A replica that
+has just come is left alone for as long as its start took (`AllocatorPolicy.least_hold` at least): so models that are
+asked in turn do not do nothing but start.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 from events.units import Instant
+from preemption.core.giving import Giving
 from preemption.core.inventory import Holding, Ledger, Need
-from preemption.core.placement import place, place_among
+from preemption.core.placement import place
 from preemption.core.rank import Ask, rank_of
 from preemption.core.seat import Seat
 from preemption.core.terms import Terms
@@ -55,11 +59,12 @@ class Keepers:
         if not waiting:
             return set()
         waiting.sort(key=lambda seat: rank_of(seat, now))
-        keepers = [self._seats[model] for model in self._keepers]
-        keepers.sort(key=lambda seat: rank_of(seat, now), reverse=True)
+        keepers = (self._seats[model] for model in self._keepers)
+        ranked = sorted(((rank_of(seat, now), seat) for seat in keepers), key=itemgetter(0), reverse=True)
+        tiers = [[seat for _, seat in tier] for _, tier in groupby(ranked, key=lambda one: one[0][:ALIKE])]
         leaving = [self._seats[model] for model in sorted(self._leaving)]
         draining = [name for seat in leaving for name in sorted(seat.held) if _drains(seat, name)]
-        changed = KeptRound(self._ledger, waiting, keepers, draining).take()
+        changed = KeptRound(self._ledger, waiting, tiers, draining).take()
         for model in changed:
             self._note(self._seats[model])
         return changed
@@ -78,18 +83,22 @@ def _drains(seat: Seat, name: str) -> bool:
     return name in seat.named and seat.named[name].drain
 
 
+ALIKE: Final = 5
+"""Of a rank so many say who gives first: priority, what it keeps, what it is owed, gain, and how many it has. Not since
+when it has been short, nor its name."""
+
 WAITING_MOST: Final = 64
 """Models for which something is sought at a time, the first in rank; the others come once these have a place."""
 
 
 @dataclass(slots=True)
 class KeptRound:
-    """`waiting`: models for which requests wait, the first in rank first. `keepers`: those with replicas that are only
-    kept, the first to give first. `draining`: names of replicas that will be gone."""
+    """`waiting`: models for which requests wait, the first in rank first. `tiers`: those with replicas that are only
+    kept, the first to give first, each with its equals. `draining`: names of replicas that will be gone."""
 
     ledger: Ledger
     waiting: Sequence[Seat]
-    keepers: Sequence[Seat]
+    tiers: Sequence[Sequence[Seat]]
     draining: Iterable[str]
     _gone: dict[str, Holding] = field(default_factory=dict)
     _came: list[str] = field(default_factory=list)
@@ -139,40 +148,19 @@ class KeptRound:
         priority = seat.declared.priority
         if priority <= self._failed.get((need, terms), priority - 1):
             return False
-        given = self._until_it_fits(seat, need, terms)
+        givers = (
+            [one for one in tier if one is not seat and one.declared is not None and one.declared.priority <= priority]
+            for tier in self.tiers
+        )
+        given = Giving(self.ledger, need, terms).find(givers)
         if not given:
             self._failed[need, terms] = priority
             return False
-        for owner, name in given:
-            held = self._gone[name]
-            self.ledger.hold(name, held)
-            if place(self.ledger, need, terms) is not None:
-                del self._gone[name]  # it fits without this one
-                continue
-            self.ledger.release(name)
-            owner.give_away(name)
-            self._changed.add(owner.model)
+        for offer in given:
+            self._release(offer.name)
+            offer.owner.give_away(offer.name)
+            self._changed.add(offer.owner.model)
         return True
-
-    def _until_it_fits(self, seat: Seat, need: Need, terms: Terms) -> list[tuple[Seat, str]]:
-        """Kept replicas without which it would fit, more than are needed perhaps; none when all together do not
-        help."""
-        assert seat.declared is not None
-        given: list[tuple[Seat, str]] = []
-        for owner in self.keepers:
-            if owner is seat or owner.declared is None or owner.declared.priority > seat.declared.priority:
-                continue
-            for name in () if owner.stand is None else owner.stand.spare:
-                if name not in self.ledger.holdings:
-                    continue
-                node = self.ledger.nodes.get(self.ledger.holdings[name].placement.node)
-                self._release(name)
-                given.append((owner, name))
-                if node is not None and place_among((node,), need, terms, self.ledger.gradient) is not None:
-                    return given
-        for _, name in given:
-            self.ledger.hold(name, self._gone.pop(name))
-        return []
 
     def _release(self, name: str) -> None:
         holding = self.ledger.holdings.get(name)

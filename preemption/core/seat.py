@@ -12,7 +12,7 @@ from preemption.core.calling import Call, words
 from preemption.core.groups import workers_of
 from preemption.core.inventory import Need, need_of
 from preemption.core.placement import Kind, Lack
-from preemption.core.standing import Stand
+from preemption.core.standing import Stand, first_spares
 from preemption.core.view import Declared, Memory, ModelView, Reason, Wish
 
 LACKS = {Kind.GPU: Reason.LACKS_GPUS, Kind.CPU: Reason.LACKS_CPU, Kind.MEMORY: Reason.LACKS_MEMORY}
@@ -203,8 +203,9 @@ class Seat:
         assert self.stand is not None
         stand = self.stand
         self.named[replica] = replace(self.named[replica], drain=True)
-        spare = tuple(name for name in stand.spare if name != replica)
-        self.stand = replace(stand, wished=stand.wished - 1, kept=stand.kept - 1, spare=spare)
+        kept = stand.kept - 1
+        spare = first_spares([spare for spare in stand.spare if spare.replica != replica], kept)
+        self.stand = replace(stand, wished=stand.wished - 1, kept=kept, spare=spare)
         self.memory = replace(self.memory, given=self.memory.given + 1)
         for reason in (Reason.GIVES_UP, Reason.DRAINS):
             if reason not in stand.reasons:

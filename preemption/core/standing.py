@@ -71,7 +71,8 @@ class Stand:
     if the surge has no place. `dormant`: replicas that are not there because starts back off: their places may go to
     others until the next try. `sleepers`: replicas of the active revision that sleep. `taken`: names that are in
     use. `kept`: so many of `wished` are only kept; `spare`: the
-    replicas that may go to others for it, the first to go first.
+    replicas that may go to others for it, the first to go first: so many, and those that run no more than the last of
+    them.
     """
 
     wished: int
@@ -86,7 +87,17 @@ class Stand:
     again_at: Instant | None
     memory: Memory
     kept: int = 0
-    spare: tuple[str, ...] = ()
+    spare: tuple[Spare, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Spare:
+    """A replica that may go to another model, and what it runs (infinite: not known). `in_order`: its object ends its
+    last one first, so none goes before those that stand before it here."""
+
+    replica: str
+    running: float
+    in_order: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +225,12 @@ def _least_fragmenting(equal: list[Entry], count: int, gone: list[str], freeing:
 
 def _alike(entry: Entry) -> tuple[bool, int, float]:
     """What makes two equally good to go but for the cards that they hold, and their age."""
-    running = (math.inf if entry.running is None else entry.running) if entry.ready else 0.0
-    return entry.ready, entry.grant.revision, running
+    return entry.ready, entry.grant.revision, _running(entry) if entry.ready else 0.0
+
+
+def _running(entry: Entry) -> float:
+    """What is not known is not zero."""
+    return math.inf if entry.running is None else entry.running
 
 
 def _cost(entry: Entry) -> tuple[tuple[bool, int, float], float, int, str]:
@@ -289,7 +304,7 @@ def _kept(view: ModelView, wished: int, reasons: tuple[Reason, ...]) -> int:
 
 def _spare(
     view: ModelView, live: Sequence[Entry], kept: int, policy: AllocatorPolicy, now: Instant
-) -> tuple[tuple[str, ...], list[Instant]]:
+) -> tuple[tuple[Spare, ...], list[Instant]]:
     """Ready replicas that may go to others for what is only kept, and when those may go that have just come. None
     while a revision is rolled out."""
     if not kept or not all(_is_active(entry, view) for entry in live):
@@ -298,10 +313,22 @@ def _spare(
         entry.name: Instant(entry.ready_at + max(policy.least_hold, entry.ready_at - entry.created_at))
         for entry in live if entry.ready and entry.ready_at is not None and entry.created_at is not None
     }  # fmt: skip
-    pick = takewhile if _in_order(live) else filter  # none before who stands after it
-    ready = [entry.name for entry in pick(lambda entry: entry.name in until, cheapest_first(live))]
-    free = tuple(pick(lambda name: until[name] <= now, ready))[:kept]
-    return free, [until[name] for name in ready if until[name] > now and len(free) < kept]
+    in_order = _in_order(live)
+    pick = takewhile if in_order else filter  # none before who stands after it
+    ready = list(pick(lambda entry: entry.name in until, cheapest_first(live)))
+    free = [Spare(entry.name, _running(entry), in_order) for entry in pick(lambda one: until[one.name] <= now, ready)]
+    held = [until[entry.name] for entry in ready if until[entry.name] > now and len(free) < kept]
+    return first_spares(free, kept), held
+
+
+def first_spares(spares: Sequence[Spare], kept: int) -> tuple[Spare, ...]:
+    """The first `kept`, and those that are as good to go as the last of them: which of these leaves the cards best
+    depends on who comes."""
+    if len(spares) <= kept or not kept:
+        return tuple(spares[:kept])
+    last = spares[kept - 1]
+    alike = takewhile(lambda spare: spare.running == last.running and not spare.in_order, spares[kept:])
+    return (*spares[:kept], *alike)
 
 
 def _target(wished: int, keep: int, new: int, *, failing: bool) -> int:
