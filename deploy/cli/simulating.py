@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -126,22 +125,23 @@ def _policies(typed: Sequence[str]) -> dict[str, Made]:
 
 
 def _trace(file: Path, form: str, apps: Path | None) -> MinuteTrace:
-    from deploy.simulation.minutes import BadTrace, only, read_azure_functions, read_femux  # noqa: PLC0415 - as above
+    from deploy.simulation.minutes import only, read_azure_functions, read_femux  # noqa: PLC0415 - as above
+    from deploy.simulation.reading import BadTrace  # noqa: PLC0415 - as above
 
     try:
         trace = read_femux(file) if form == "femux" else read_azure_functions(file)
         return trace if apps is None else only(trace, _names(apps))
     except BadTrace as error:
         raise Refused(str(error)) from error
-    except (OSError, EOFError, ValueError) as error:
-        raise Refused(
-            f"{file} cannot be read as {form}: {error}", remedy="is it whole, and of this --format?"
-        ) from error
+    except OSError as error:
+        raise simulating_requests.unreadable(error) from error
 
 
 def _names(file: Path) -> list[str]:
-    with file.open(encoding="utf-8", newline="") as lines:
-        return [row[0] for row in csv.reader(lines) if row]
+    from deploy.simulation.reading import lines_of, rows_of  # noqa: PLC0415 - as above
+
+    with lines_of(file) as lines:
+        return [row[0] for _, row in rows_of(lines, file)]
 
 
 def _replayed(trace: MinuteTrace, policies: dict[str, Made], jobs: int) -> dict[str, Outcome]:

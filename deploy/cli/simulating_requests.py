@@ -88,17 +88,20 @@ def check_policies(policies: Sequence[Typed], setting: Setting) -> None:
 
 def read_trace(file: Path, form: str, seed: int) -> RequestTrace:
     """The trace, or a refusal that says what is wrong with it."""
-    from deploy.simulation.minutes import BadTrace  # noqa: PLC0415 - as above
+    from deploy.simulation.reading import BadTrace  # noqa: PLC0415 - as above
     from deploy.simulation.request_files import FORMATS as READERS  # noqa: PLC0415 - as above
 
     try:
         return READERS[form](file, seed)
     except BadTrace as error:
         raise Refused(str(error)) from error
-    except (OSError, EOFError, ValueError) as error:
-        raise Refused(
-            f"{file} cannot be read as {form}: {error}", remedy="is it whole, and of this --format?"
-        ) from error
+    except OSError as error:
+        raise unreadable(error) from error
+
+
+def unreadable(error: OSError) -> Refused:
+    """A file that the system does not give."""
+    return Refused(f"{error.filename or 'the trace'} cannot be read: {error.strerror or error}")
 
 
 def replayed(trace: RequestTrace, policies: Sequence[Typed], setting: Setting, jobs: int) -> dict[str, Outcome]:

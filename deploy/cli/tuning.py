@@ -96,8 +96,8 @@ def tune(  # noqa: PLR0913 - one parameter an option
 def _of_log(connection: Connection, model: str, setting: Setting, given: Sequence[str]) -> _Case:
     """The model as it is declared, and what its gateways have told."""
     from autoscaler.declared import gpus_taken  # noqa: PLC0415 - as above
-    from deploy.simulation.minutes import BadTrace  # noqa: PLC0415 - as above
     from deploy.simulation.own_log import read_windows  # noqa: PLC0415 - as above
+    from deploy.simulation.reading import BadTrace  # noqa: PLC0415 - as above
     from events.units import Seconds, parse_duration  # noqa: PLC0415 - as above
 
     item = connection.get(f"/v1alpha1/models/{segment(model)}")

@@ -7,11 +7,7 @@ W for the whole minute plus half a minute for each cold replica, times the model
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,14 +15,22 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from deploy.simulation.reading import BadTrace, Row, column, lines_of, number_of, table_of
+
 MINUTE: Final = 60.0
 
 COLD_PART: Final = 0.5
 """Of the minute in which it was started a cold replica is there for so much."""
 
 
-class BadTrace(ValueError):
-    """The file is not the trace it is said to be. The message says what is missing."""
+COUNT_MOST: Final = 1e9
+"""Of one model in one minute, of whatever is counted. Chosen."""
+
+MEGABYTES_MOST: Final = 1e9
+"""Of one replica. Chosen."""
+
+MILLISECONDS_MOST: Final = 1e10
+"""Of one invocation: a third of a year."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +86,17 @@ def only(trace: MinuteTrace, names: Sequence[str]) -> MinuteTrace:
 
 def read_femux(path: Path) -> MinuteTrace:
     """Containers needed per minute (HashApp, AverageMemUsage_MB, m1, m2, …). Raises BadTrace, OSError."""
-    header, rows = _table(path)
-    name, memory = _column(header, "HashApp", path), _column(header, "AverageMemUsage_MB", path)
-    first = _column(header, "m1", path)
-    return MinuteTrace(
-        tuple(row[name] for row in rows),
-        np.array([[int(float(cell)) for cell in row[first:]] for row in rows], dtype=np.int64),
-        np.array([float(row[memory]) / 1000 for row in rows]),
-    )
+    names, counts, memory = [], [], []
+    with lines_of(path) as lines:
+        header, rows = table_of(lines, path)
+        name, megabytes = column(header, "HashApp", path), column(header, "AverageMemUsage_MB", path)
+        first = column(header, "m1", path)
+        for row in rows:
+            names.append(row[1][name])
+            memory.append(_cell(row, megabytes, header, path, MEGABYTES_MOST) / 1000)
+            counts.append(_counts(row, first, header, path).astype(np.int64))
+    _need_rows(names, path)
+    return MinuteTrace(tuple(names), np.array(counts, dtype=np.int64), np.array(memory))
 
 
 def read_azure_functions(path: Path) -> MinuteTrace:
@@ -98,58 +105,52 @@ def read_azure_functions(path: Path) -> MinuteTrace:
     Replicas needed in a minute: the time that its invocations take, divided by the minute, rounded up; so arrivals are
     taken to be spread evenly over their minute.
     """
-    header, rows = _table(path)
-    name = _column(header, "HashFunction", path)
-    first = next((at for at, title in enumerate(header) if title.isdigit()), None)
-    if first is None:
-        raise BadTrace(f"{path}: no column is named after a minute (1, 2, …)")
-    durations = _beside(path, "durations", "Average")
-    sizes = _beside(path, "memory", "AverageAllocatedMb")
-    calls = np.array([[float(cell) for cell in row[first:]] for row in rows])
-    seconds = np.array([durations.get(row[name], 100.0) / 1000 for row in rows])
+    names, counts = [], []
+    with lines_of(path) as lines:
+        header, rows = table_of(lines, path)
+        name = column(header, "HashFunction", path)
+        first = next((at for at, title in enumerate(header) if title.isdigit()), None)
+        if first is None:
+            raise BadTrace(f"{path}: no column is named after a minute (1, 2, …)")
+        for row in rows:
+            names.append(row[1][name])
+            counts.append(_counts(row, first, header, path))
+    _need_rows(names, path)
+    durations = _beside(path, "durations", "Average", MILLISECONDS_MOST)
+    sizes = _beside(path, "memory", "AverageAllocatedMb", MEGABYTES_MOST)
+    calls = np.array(counts)
+    seconds = np.array([durations.get(one, 100.0) / 1000 for one in names])
     needed = np.where(calls > 0, np.maximum(1, np.ceil(calls * seconds[:, None] / MINUTE)), 0).astype(np.int64)
     typical = float(np.median(list(sizes.values()))) if sizes else 128.0
-    memory = np.array([sizes.get(row[name], typical) / 1000 for row in rows])
-    return MinuteTrace(tuple(row[name] for row in rows), needed, memory, int(calls.sum()))
+    memory = np.array([sizes.get(one, typical) / 1000 for one in names])
+    return MinuteTrace(tuple(names), needed, memory, int(calls.sum()))
 
 
-def _beside(path: Path, kind: str, column: str) -> dict[str, float]:
+def _beside(path: Path, kind: str, title: str, most: float) -> dict[str, float]:
     other = path.with_name(path.name.replace("invocations", kind))
     if other == path or not other.exists():
         return {}
-    header, rows = _table(other)
-    name, value = _column(header, "HashFunction", other), _column(header, column, other)
-    return {row[name]: float(row[value]) for row in rows}
+    with lines_of(other) as lines:
+        header, rows = table_of(lines, other)
+        name, value = column(header, "HashFunction", other), column(header, title, other)
+        return {row[1][name]: _cell(row, value, header, other, most) for row in rows}
 
 
-def _table(path: Path) -> tuple[list[str], list[list[str]]]:
-    with text_of(path) as file:
-        table = csv.reader(file)
-        header, rows = next(table, []), []
-        for row in table:
-            if row and len(row) != len(header):
-                raise BadTrace(f"{path}, line {table.line_num}: {len(row)} cells under {len(header)} headings")
-            if row:
-                rows.append(row)
-    if header and not rows:
+def _counts(row: Row, first: int, header: Sequence[str], path: Path) -> NDArray[np.float64]:
+    """A number for each minute of a line."""
+    try:
+        counts = np.array(row[1][first:], dtype=np.float64)
+    except ValueError:
+        counts = np.array([np.nan])
+    if not bool(((counts >= 0.0) & (counts <= COUNT_MOST)).all()):  # said of the first cell that is none
+        counts = np.array([_cell(row, at, header, path, COUNT_MOST) for at in range(first, len(header))])
+    return counts
+
+
+def _cell(row: Row, at: int, header: Sequence[str], path: Path, most: float) -> float:
+    return number_of(row[1][at], header[at], f"{path}, line {row[0]}", most)
+
+
+def _need_rows(names: Sequence[str], path: Path) -> None:
+    if not names:
         raise BadTrace(f"{path}: there are headings, and nothing below them")
-    return header, rows
-
-
-def _column(header: Sequence[str], title: str, path: Path) -> int:
-    if title not in header:
-        raise BadTrace(f"{path}: there is no column {title!r}; is this the right --format?")
-    return list(header).index(title)
-
-
-@contextmanager
-def text_of(path: Path) -> Iterator[io.TextIOBase]:
-    """Plain or gzipped, by its first bytes."""
-    with path.open("rb") as raw:
-        zipped = raw.read(2) == b"\x1f\x8b"
-    if zipped:
-        with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
-            yield file
-    else:
-        with path.open(encoding="utf-8", newline="") as file:
-            yield file

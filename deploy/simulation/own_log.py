@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from deploy.simulation.minutes import BadTrace
+from deploy.simulation.reading import BadTrace
 from deploy.simulation.requests import RequestTrace, Rows
 
 WINDOW: Final = "relume.request.window.v1"

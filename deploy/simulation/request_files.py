@@ -2,47 +2,59 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
+import hashlib
 import random
-from collections.abc import Callable, Mapping
-from datetime import datetime
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Final
 
-from deploy.simulation.minutes import BadTrace, text_of
+from deploy.simulation.reading import BadTrace, column, json_object, lines_of, number_of, table_of, time_of
 from deploy.simulation.requests import RequestTrace, Rows
+from events.names import DNS_LABEL_PATTERN
 
 REQUESTS_MOST: Final = 20_000_000
 """Requests of one trace: about a gigabyte while they are read."""
+
+TOKENS_MOST: Final = 1e8
+"""Tokens of one request; the longest contexts there are take ten million."""
+
+SECONDS_MOST: Final = 1e7
+"""What one request may take: a third of a year."""
+
+RATE_MOST: Final = 1e6
+"""Requests a second of one client."""
+
+DAYS_MOST: Final = 3660
+"""The longest trace: ten years. Longer ones have times in several units, or a broken one."""
 
 Reader = Callable[[Path, int], RequestTrace]
 """Of a file and a seed. Raises BadTrace, OSError."""
 
 
 def read_azure_llm(path: Path, _: int) -> RequestTrace:
-    """Azure's LLM inference traces 2023: TIMESTAMP, ContextTokens, GeneratedTokens. One model, named after the file."""
+    """Azure's LLM inference traces: TIMESTAMP, ContextTokens, GeneratedTokens. One model, named after the file."""
     rows, name = Rows.empty(), _name(path)
-    with text_of(path) as file:
-        table = csv.DictReader(file)
-        _need(table, ("TIMESTAMP", "ContextTokens", "GeneratedTokens"), path)
-        for row in table:
-            at = datetime.fromisoformat(row["TIMESTAMP"].strip()[:26] + "+00:00").timestamp()
-            _add(rows, at, name, (int(row["ContextTokens"]), int(row["GeneratedTokens"])))
+    with lines_of(path) as lines:
+        header, table = table_of(lines, path)
+        at, *sizes = (column(header, title, path) for title in ("TIMESTAMP", "ContextTokens", "GeneratedTokens"))
+        for line, row in table:
+            where = f"{path}, line {line}"
+            tokens_in, tokens_out = (_tokens(row[size], header[size], where) for size in sizes)
+            _add(rows, time_of(row[at], "TIMESTAMP", where), name, (tokens_in, tokens_out))
     return _whole(rows, path)
 
 
 def read_mooncake(path: Path, _: int) -> RequestTrace:
     """Mooncake: a JSON object a line with timestamp (ms), input_length, output_length."""
     rows, name = Rows.empty(), _name(path)
-    with text_of(path) as file:
-        for number, line in enumerate(file, 1):
+    with lines_of(path) as lines:
+        for number, line in enumerate(lines, 1):
             if line.strip():
-                told = _object(line, path, number)
-                sizes = (_whole_number(told, "input_length", path, number),
-                         _whole_number(told, "output_length", path, number))  # fmt: skip
-                _add(rows, _number(told, "timestamp", path, number) / 1000, name, sizes)
+                told, where = json_object(line, path, number), f"{path}, line {number}"
+                sizes = (_told_tokens(told, "input_length", where), _told_tokens(told, "output_length", where))
+                _add(rows, time_of(told.get("timestamp"), "timestamp", where, unit=0.001), name, sizes)
     return _whole(rows, path)
 
 
@@ -55,18 +67,16 @@ def read_servegen(path: Path, seed: int) -> RequestTrace:
 
     Arrivals are Poisson within each window, by the seed; ServeGen's own paper finds many clients burstier.
     """
-    rows = Rows.empty()
-    with text_of(path) as file:
-        table = csv.reader(file)
-        header = next(table, [])
-        if not header or header[0] != "t_s":
-            raise BadTrace(f"{path}: the first column is not t_s; is this the right --format?")
-        windows = [[float(cell) for cell in row] for row in table if row]
-    if len(windows) < 2:
-        raise BadTrace(f"{path}: there must be two windows at least, since their distance is their length")
-    length = windows[1][0] - windows[0][0]
-    for at, name in enumerate(header[1:], 1):
-        draws = random.Random(f"{seed}/{name}")  # noqa: S311 - a simulation, not a secret
+    header, windows = _rates(path)
+    rows, length = Rows.empty(), windows[1][0] - windows[0][0]
+    expected = sum(sum(rates) for _, *rates in windows) * length
+    if expected > REQUESTS_MOST:
+        raise BadTrace(
+            f"{path}: its rates make {expected:.3g} requests, at most {REQUESTS_MOST} are read; cut the trace"
+        )
+    for at, client in enumerate(header[1:], 1):
+        draws = random.Random(f"{seed}/{client}")  # noqa: S311 - a simulation, not a secret
+        name = _label(client)
         for window in windows:
             begin, rate = window[0], window[at]
             arrives = begin + draws.expovariate(rate) if rate > 0 else begin + length
@@ -76,18 +86,41 @@ def read_servegen(path: Path, seed: int) -> RequestTrace:
     return _whole(rows, path)
 
 
-def read_csv(path: Path, _: int) -> RequestTrace:
-    """Columns time (seconds, or RFC 3339), and any of model, inputTokens, outputTokens, seconds. JSON lines with the
-    same names are read too."""
-    rows, name = Rows.empty(), _name(path)
-    with text_of(path) as file:
-        for number, told in _lines(file, path):
-            seconds = _number(told, "seconds", path, number, float("nan"))
-            tokens = (
-                _whole_number(told, "inputTokens", path, number),
-                _whole_number(told, "outputTokens", path, number),
+def _rates(path: Path) -> tuple[list[str], list[list[float]]]:
+    """The headings, and of each window its begin and the rates."""
+    with lines_of(path) as lines:
+        header, table = table_of(lines, path)
+        if header[0] != "t_s":
+            raise BadTrace(f"{path}: the first column is not t_s; is this the right --format?")
+        for title in header:
+            if not title:
+                raise BadTrace(f"{path}: a column has no heading; name each client")
+            column(header, title, path)
+        windows = []
+        for line, row in table:
+            where = f"{path}, line {line}"
+            begin = time_of(row[0], "t_s", where)
+            windows.append(
+                [begin, *(number_of(*one, where, RATE_MOST) for one in zip(row[1:], header[1:], strict=True))]
             )
-            _add(rows, _time(told, path, number), str(told.get("model") or name), tokens, seconds)
+    if len(windows) < 2:
+        raise BadTrace(f"{path}: there must be two windows at least, since their distance is their length")
+    fallen = next((later for (before, *_), (later, *_) in pairwise(windows) if later <= before), None)
+    if fallen is not None:
+        raise BadTrace(f"{path}: t_s must rise from line to line, and {fallen:g} is not above what stands before it")
+    return header, windows
+
+
+def read_csv(path: Path, _: int) -> RequestTrace:
+    """Columns time (seconds, or RFC 3339; without a zone it is UTC), and any of model, inputTokens, outputTokens,
+    seconds. JSON lines with the same names are read too."""
+    rows, name = Rows.empty(), _name(path)
+    with lines_of(path) as lines:
+        for number, told in _told(lines, path):
+            where = f"{path}, line {number}"
+            tokens = (_told_tokens(told, "inputTokens", where), _told_tokens(told, "outputTokens", where))
+            model = _model(told.get("model"), where) or name
+            _add(rows, time_of(told.get("time"), "time", where), model, tokens, _seconds(told.get("seconds"), where))
     return _whole(rows, path)
 
 
@@ -97,75 +130,85 @@ FORMATS: Final[Mapping[str, Reader]] = {
 }  # fmt: skip
 
 
-def _lines(file: io.TextIOBase, path: Path) -> list[tuple[int, dict[str, object]]]:
+def _told(lines: Iterator[str], path: Path) -> Iterator[tuple[int, Mapping[str, object]]]:
     """By its first character: JSON lines, or a table."""
-    text = file.read()
-    if text.lstrip()[:1] == "{":
-        lines = enumerate(text.splitlines(), 1)
-        return [(number, _object(line, path, number)) for number, line in lines if line.strip()]
-    table = csv.DictReader(io.StringIO(text))
-    _need(table, ("time",), path)
-    return [(table.line_num, dict(row)) for row in table]
+    blank, first = 0, ""
+    for first in lines:
+        if first.strip():
+            break
+        blank += 1
+    if first.lstrip()[:1] in ("{", "["):
+        for number, line in enumerate(chain([first], lines), blank + 1):
+            if line.strip():
+                yield number, json_object(line, path, number)
+        return
+    header, table = table_of(chain([first] if first.strip() else [], lines), path)
+    column(header, "time", path)
+    for title in ("model", "inputTokens", "outputTokens", "seconds"):
+        if title in header:
+            column(header, title, path)
+    for number, row in table:
+        yield blank + number, dict(zip(header, row, strict=True))
 
 
 def _add(rows: Rows, at: float, model: str, tokens: tuple[int, int], seconds: float = float("nan")) -> None:
     if len(rows.arrived) >= REQUESTS_MOST:
         raise BadTrace(f"there are more than {REQUESTS_MOST} requests; cut the trace")
-    if min(tokens) < 0 or seconds < 0:
-        raise BadTrace(f"request {len(rows.arrived) + 1} has a negative size; it cannot be replayed")
     rows.add(at, model, tokens, seconds)
 
 
 def _whole(rows: Rows, path: Path) -> RequestTrace:
     if not rows.arrived:
         raise BadTrace(f"{path}: there is no request in it")
+    days = (max(rows.arrived) - min(rows.arrived)) / 86_400
+    if days > DAYS_MOST:
+        raise BadTrace(
+            f"{path}: its requests span {days:.0f} days, at most {DAYS_MOST} are replayed; is a time wrong, or in "
+            "another unit?"
+        )
     return rows.trace()
 
 
+_IS_LABEL: Final = re.compile(DNS_LABEL_PATTERN).fullmatch
+
+
 def _name(path: Path) -> str:
-    """A model's name after the file: a DNS label."""
-    stem = path.name.split(".", 1)[0].lower()
-    label = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in stem).strip("-")
-    return label[:63].strip("-") or "model"
+    """A model's name after the file."""
+    return _like(path.name.split(".", 1)[0]) or "model"
 
 
-def _need(table: csv.DictReader[str], columns: tuple[str, ...], path: Path) -> None:
-    lacks = next((one for one in columns if one not in (table.fieldnames or ())), None)
-    if lacks is not None:
-        raise BadTrace(f"{path}: there is no column {lacks!r}; is this the right --format?")
+def _model(raw: object, where: str) -> str:
+    """A model's name as the trace has it; empty: not told."""
+    if raw is None:
+        return ""
+    if isinstance(raw, bool) or not isinstance(raw, str | int):
+        raise BadTrace(f"{where}: model is {raw!r:.80}, which is no name; write text")
+    return _label(str(raw))
 
 
-def _object(line: str, path: Path, number: int) -> dict[str, object]:
-    try:
-        told = json.loads(line)
-    except ValueError as error:
-        raise BadTrace(f"{path}, line {number}: {error}") from error
-    if not isinstance(told, dict):
-        raise BadTrace(f"{path}, line {number}: a JSON object is wanted")
-    return told
+def _label(text: str) -> str:
+    """What models are called here is a DNS label. What is none becomes one, with a mark by which no two become one."""
+    if not text or _IS_LABEL(text):
+        return text
+    mark = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]
+    return f"{_like(text)[:54].strip('-') or 'model'}-{mark}"
 
 
-def _number(told: Mapping[str, object], key: str, path: Path, number: int, missing: float | None = None) -> float:
+def _like(text: str) -> str:
+    label = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower()).strip("-")
+    return label[:63].strip("-")
+
+
+def _tokens(raw: object, name: str, where: str) -> int:
+    return int(number_of(raw, name, where, TOKENS_MOST))
+
+
+def _told_tokens(told: Mapping[str, object], key: str, where: str) -> int:
+    """0: not told."""
     raw = told.get(key)
-    if raw in (None, "") and missing is not None:
-        return missing
-    try:
-        return float(str(raw))
-    except ValueError:
-        raise BadTrace(f"{path}, line {number}: {key} is {raw!r}, which is no number") from None
+    return 0 if raw in (None, "") else _tokens(raw, key, where)
 
 
-def _whole_number(told: Mapping[str, object], key: str, path: Path, number: int) -> int:
-    return int(_number(told, key, path, number, 0.0))
-
-
-def _time(told: Mapping[str, object], path: Path, number: int) -> float:
-    raw = str(told.get("time"))
-    try:
-        return float(raw)
-    except ValueError:
-        pass
-    try:
-        return datetime.fromisoformat(raw).timestamp()
-    except ValueError:
-        raise BadTrace(f"{path}, line {number}: time is {raw!r}; write seconds, or RFC 3339") from None
+def _seconds(raw: object, where: str) -> float:
+    """NaN: not told."""
+    return float("nan") if raw in (None, "") else number_of(raw, "seconds", where, SECONDS_MOST)

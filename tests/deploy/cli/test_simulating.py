@@ -108,7 +108,7 @@ def test_another_format_is_refused(relume: Relume, femux: list[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "no column 'HashApp'"),
+        ("", "is empty"),
         ("HashApp,AverageMemUsage_MB,m1\n", "nothing below"),
         ("HashApp,AverageMemUsage_MB,m1,m2\na,5,1\n", "line 2: 3 cells under 4 headings"),
         ("HashApp,AverageMemUsage_MB,m1\na,5,many\n", "'many'"),

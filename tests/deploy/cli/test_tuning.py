@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.simulation.minutes import BadTrace
 from deploy.simulation.own_log import WINDOW, read_windows
+from deploy.simulation.reading import BadTrace
 from events.types.requests import Levels, RequestWindow
 from tests.deploy.cli.conftest import LiveAdmin, Relume
 from tests.deploy.cli.test_talking import declare

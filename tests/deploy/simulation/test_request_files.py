@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import os
+import re
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from deploy.simulation.minutes import BadTrace
+from deploy.simulation.reading import LINE_MOST, BadTrace
 from deploy.simulation.request_files import FORMATS, SERVEGEN_TOKENS
 from deploy.simulation.requests import RequestTrace, first_seconds, joined
+from events.names import DNS_LABEL_PATTERN
 from tests.support.needs import traces_folder
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
@@ -99,7 +104,40 @@ BAD = [
     ("servegen", "t_s,c0\n0,1\n", "two windows at least"),
     ("csv", "when,model\n1,a\n", "no column 'time'"),
     ("csv", "time,model\nyesterday,a\n", "write seconds, or RFC 3339"),
-    ("csv", "time,seconds\n1,-2\n", "negative"),
+    ("csv", "time,seconds\n1,-2\n", "line 2: seconds is '-2', which is negative; it must be from 0 to 10,000,000"),
+    ("csv", "", "is empty"),
+    ("csv", "time\nnan\n1\n", "line 2: time is 'nan', which is no time; write seconds"),
+    ("csv", "time\n1\ninf\n", "line 3: time is 'inf'"),
+    ("csv", "time\n1\n1700000000000\n", "line 3: time is '1700000000000', which is no time"),
+    ("csv", "time\n2026-01-01\n5\n", "span 20454 days, at most 3660"),
+    ("csv", "time,seconds\n1,nan\n", "seconds is 'nan', which is no number"),
+    ("csv", "time,seconds\n1,inf\n", "seconds is 'inf', which is too much"),
+    ("csv", "time,inputTokens\n1,inf\n", "inputTokens is 'inf', which is too much"),
+    ("csv", "time,inputTokens\n1,-1\n", "inputTokens is '-1', which is negative"),
+    ("csv", "time,outputTokens\n1," + "9" * 40 + "\n", "outputTokens is .*too much; it must be from 0 to 100,000,000"),
+    ("csv", "time,model\n1\n", "line 2: 1 cells under 2 headings"),
+    ("csv", "time\n\n1,2,3\n", "line 3: 3 cells under 1 headings"),
+    ("csv", "time,time\n1,2\n", "several columns 'time'"),
+    ("csv", 'time,model\n1,"a\n', "unexpected end of data; is a quotation mark missing"),
+    ("csv", "time,model\n1," + "x" * 200_000 + "\n", "line 2: field larger than"),
+    ("jsonl", '\n{"time": 1}\n{"time": null}\n', "line 3: time is None"),
+    ("jsonl", '{"time": 1, "model": {"a": 1}}\n', "line 1: model is .*no name"),
+    ("jsonl", '[{"time": 1}]\n', "a JSON object is wanted, one a line"),
+    ("mooncake", '{"timestamp": NaN, "input_length": 1}\n', "timestamp is nan, which is no time; write milliseconds"),
+    ("mooncake", '{"timestamp": 1, "input_length": Infinity}\n', "input_length is inf, which is too much"),
+    ("mooncake", '{"input_length": 1}\n', "timestamp is None"),
+    ("mooncake", '{"timestamp": ' + "[" * 100_000 + "\n", "line 1 is no JSON"),
+    ("azure-llm", "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03\n", "line 2: 1 cells under 3"),
+    ("azure-llm", "TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,1,1\n", "TIMESTAMP is 'yesterday'"),
+    ("azure-llm", "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,,1\n", "ContextTokens is ''"),
+    ("servegen", "t_s,c0\n0,inf\n60,1\n", "line 2: c0 is 'inf', which is too much"),
+    ("servegen", "t_s,c0\n0,nan\n60,1\n", "c0 is 'nan', which is no number"),
+    ("servegen", "t_s,c0\n0,-1\n60,1\n", "c0 is '-1', which is negative"),
+    ("servegen", "t_s,c0\n0,1000000\n60,1\n", "make 6e.07 requests, at most 20000000"),
+    ("servegen", "t_s,c0,c1\n0,1\n60,1\n", "line 2: 2 cells under 3 headings"),
+    ("servegen", "t_s,c0,c0\n0,1,1\n60,1,1\n", "several columns 'c0'"),
+    ("servegen", "t_s,\n0,1\n60,1\n", "has no heading"),
+    ("servegen", "t_s,c0\n60,1\n0,1\n", "must rise from line to line, and 0 is not above"),
     ("csv", "time,inputTokens\n1,many\n", "inputTokens is 'many'"),
 ]
 
@@ -109,6 +147,86 @@ def test_what_is_refused(tmp_path: Path, form: str, text: str, words: str) -> No
     """With the file, the line and the word."""
     with pytest.raises(BadTrace, match=words):
         read(tmp_path, form, text)
+
+
+BROKEN = [
+    (b"\xff\xfe" + "time\n1\n".encode("utf-16-le"), "not UTF-8 text: invalid start byte at byte 0"),
+    (gzip.compress(b"\n" * 9999)[:-9], "gzipped, and broken or cut off"),
+    (gzip.compress(b"\n" * 9999)[:12] + b"\xff" * 40, "gzipped, and broken or cut off"),
+    (b"\x1f\x8b", "gzipped, and broken or cut off"),
+    (b"\x1f\x8bplain", "gzipped, and broken or cut off"),
+]
+
+
+@pytest.mark.parametrize(("raw", "words"), BROKEN, ids=["utf-16", "cut off", "flipped", "nothing", "no header"])
+@pytest.mark.parametrize("form", FORMATS)
+def test_what_is_no_text(tmp_path: Path, form: str, raw: bytes, words: str) -> None:
+    """Each reader says so, and with what to do."""
+    (tmp_path / "t").write_bytes(raw)
+    with pytest.raises(BadTrace, match=words):
+        FORMATS[form](tmp_path / "t", 7)
+
+
+def test_a_line_without_end(tmp_path: Path) -> None:
+    """It is not read to its end: neither memory nor patience is bounded by a file."""
+    (tmp_path / "t.gz").write_bytes(gzip.compress(b"t" * (LINE_MOST + 1), 1))
+    for reader in FORMATS.values():
+        with pytest.raises(BadTrace, match=f"line 1 has more than {LINE_MOST} characters"):
+            reader(tmp_path / "t.gz", 7)
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_a_pipe_is_read_once(tmp_path: Path, zipped: bool) -> None:
+    """As `--trace <(zcat …)` gives one: nothing that was looked at is lost."""
+    raw = gzip.compress(TABLE.encode()) if zipped else TABLE.encode()
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(raw,))
+    writer.start()
+    trace = FORMATS["csv"](tmp_path / "pipe", 7)
+    writer.join()
+    assert trace.arrived.tolist() == [0.0, 10.0]
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    ("form", "text"), [("csv", TABLE), ("csv", LINES), ("azure-llm", AZURE), ("mooncake", MOONCAKE)]
+)
+def test_marks_and_ends_of_lines_of_other_systems(tmp_path: Path, form: str, text: str, end: str, mark: str) -> None:
+    """A byte order mark and carriage returns change nothing."""
+    plain, other = read(tmp_path, form, text), read(tmp_path, form, mark + text.replace("\n", end))
+    assert (other.names, other.arrived.tolist()) == (plain.names, plain.arrived.tolist())
+    assert other.tokens_in.tolist() == plain.tokens_in.tolist()
+
+
+def test_any_name_is_a_models(tmp_path: Path) -> None:
+    """Names of models that no declaration could have are replayed too, each by itself."""
+    names = ["llama", "Llama", "LLAMA", "meta-llama/Llama-3", "meta_llama/llama 3", "\u6a21\u578b", "x" * 99, "x" * 98]
+    trace = read(tmp_path, "csv", "time,model\n" + "".join(f"{at},{name}\n" for at, name in enumerate(names)))
+    assert trace.names[0] == "llama"
+    assert len(trace.names) == len(names)
+    assert all(re.fullmatch(DNS_LABEL_PATTERN, name) for name in trace.names), trace.names
+
+
+def test_an_instant_without_a_zone_is_utc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it is read: also where a clock skips an hour that night."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        trace = read(tmp_path, "csv", "time\n2026-03-29T01:30:00\n2026-03-29 03:30:00\n2026-03-29T03:30:00Z\n")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert trace.arrived.tolist() == [0.0, 7200.0, 7200.0]
+
+
+def test_later_azure_traces(tmp_path: Path) -> None:
+    """Those of 2024 tell the zone, and no fraction where there is none."""
+    head = AZURE.splitlines()[0]
+    trace = read(
+        tmp_path, "azure-llm", f"{head}\n2024-05-10 00:00:00+00:00,1,2\n2024-05-10 00:00:00.009930+00:00,1,2\n"
+    )
+    assert trace.arrived == pytest.approx([0.0, 0.00993], abs=1e-6)
 
 
 @pytest.mark.needs("traces")
