@@ -12,6 +12,7 @@ from typing import Final
 from autoscaler.core import burn, capacity
 from autoscaler.core.model import Decision, Memory, Policy, Reason, Snapshot, in_order
 from autoscaler.core.policies import histogram, hpa, kpa, relume, simple
+from autoscaler.core.policies.unknown import holding, wished
 from autoscaler.core.policy import Mode, ScalingPolicy
 from events.units import Instant, Seconds
 
@@ -53,7 +54,7 @@ def decide(snapshot: Snapshot, policy: ScalingPolicy, now: Instant, own: Policy 
 
 def hold(snapshot: Snapshot, policy: ScalingPolicy, now: Instant, why: Reason) -> Decision:
     """The last wish stands, within the bounds; but whoever waits wakes the model, whatever is broken."""
-    replicas = _standing(snapshot)
+    replicas = wished(snapshot)
     if snapshot.demand.running + snapshot.demand.waiting:
         replicas = max(1, replicas)
     again_at = Instant(now + LOOK_AGAIN_AFTER_TROUBLE)
@@ -61,13 +62,22 @@ def hold(snapshot: Snapshot, policy: ScalingPolicy, now: Instant, why: Reason) -
 
 
 def _decided(snapshot: Snapshot, policy: ScalingPolicy, now: Instant, own: Policy | None) -> Decision:
-    chosen = POLICIES.get(policy.name, own)
+    chosen = POLICIES.get(policy.name) or (None if own is None else _careful(own))
     if chosen is None:
         return hold(snapshot, policy, now, Reason.POLICY_UNKNOWN)
     plain = snapshot.schedule_changes_at is None and snapshot.burn is None and not policy.learns
     if plain and not snapshot.memory.burn_floor:
         return _bounded(chosen(snapshot, policy, now), policy)
     return _floored(snapshot, policy, now, chosen)
+
+
+def _careful(own: Policy) -> Policy:
+    """A user's policy, which takes nothing away by what is not known."""
+
+    def careful(snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> Decision:
+        return holding(snapshot, own(snapshot, policy, now))
+
+    return careful
 
 
 def _floored(snapshot: Snapshot, policy: ScalingPolicy, now: Instant, chosen: Policy) -> Decision:
@@ -139,7 +149,7 @@ def _remembering(memory: Memory, floor: burn.BurnFloor, learned: capacity.Capaci
 
 def _unacted(snapshot: Snapshot, policy: ScalingPolicy, now: Instant, own: Policy | None) -> Decision:
     """The wish stands. In the mode `recommend` the policy goes on as if what it recommends were wished."""
-    standing = _standing(snapshot)
+    standing = wished(snapshot)
     if policy.mode is Mode.PAUSED:
         memory = replace(snapshot.memory, recommended=None)
         return Decision(replicas=standing, reasons=(Reason.PAUSED,), memory=memory)
@@ -155,11 +165,6 @@ def _unacted(snapshot: Snapshot, policy: ScalingPolicy, now: Instant, own: Polic
         kept=0,
         tiers=None,
     )
-
-
-def _standing(snapshot: Snapshot) -> int:
-    """What is wished; without a wish on record, what is there."""
-    return snapshot.replicas.ready + snapshot.replicas.starting if snapshot.wished is None else snapshot.wished
 
 
 def _bounded(decision: Decision, policy: ScalingPolicy) -> Decision:

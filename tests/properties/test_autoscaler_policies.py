@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from autoscaler.codec import memory_json, policy_json, read_memory, read_policy, read_snapshot, snapshot_json
 from autoscaler.core.decide import POLICIES, decide
-from autoscaler.core.model import Decision, Demand, Memory, Replicas, Snapshot
+from autoscaler.core.model import Decision, Demand, Memory, Reason, Replicas, Snapshot
 from autoscaler.core.policy import ScalingPolicy
 from autoscaler.policy_spec import OPTIONS
 from autoscaler.policy_spec import POLICIES as NAMED
@@ -118,6 +120,73 @@ def test_overload_takes_nothing_away(name: str, story: list[Beat], level: int) -
     numbers = [one.replicas for one in along(policy(name), [*story, *[Beat(2.0, level)] * 60])][len(story) :]
     assert numbers == sorted(numbers)
     assert numbers[-1] > 0
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """What of a snapshot is not known, and the reason that tells of it."""
+
+    why: Reason
+    demand: dict[str, Any]
+    read: bool = True
+
+    def of(self, snapshot: Snapshot) -> Snapshot:
+        """The same snapshot, less what is not known."""
+        demand = replace(snapshot.demand, **self.demand)
+        since = snapshot.followed_since if self.read else None
+        return replace(snapshot, demand=demand, history_read=self.read, followed_since=since)
+
+
+UNKNOWN = [
+    pytest.param(
+        Hidden(Reason.DEMAND_UNKNOWN, {"silent": 1, "stable": None, "panic": None}), id="a gateway fell silent"
+    ),
+    pytest.param(Hidden(Reason.SIGNAL_STALE, {"stale_signals": 1}), id="a number has run out"),
+    pytest.param(
+        Hidden(Reason.HISTORY_UNREAD, {"stable": None, "panic": None}, read=False), id="the past is not read back yet"
+    ),
+]
+
+
+@every
+@pytest.mark.parametrize("hidden", UNKNOWN)
+@brief
+@given(story=beats, ticks=st.lists(st.sampled_from([0.3, 2.0, 15.0, 70.0]), min_size=1, max_size=40))
+def test_what_is_not_known_takes_nothing_away(name: str, hidden: Hidden, story: list[Beat], ticks: list[float]) -> None:
+    """Whatever came before, and for however long: as many as were wished stay."""
+    chosen = policy(name, keep_alive=Seconds(1.0))
+    before = along(chosen, [*story, Beat(2.0, 60)])[-1]
+    at, memory = T0 + sum(beat.seconds for beat in story) + 2.0, before.memory
+    for tick in ticks:
+        at += tick
+        decision = decide(hidden.of(shown(at, 0, before.replicas, memory)), chosen, Instant(at))
+        memory = decision.memory
+        assert decision.replicas >= before.replicas
+
+
+@pytest.mark.parametrize("name", ["kpa", "keda", "hpa", "concurrency"])
+@pytest.mark.parametrize("hidden", UNKNOWN)
+def test_it_is_said_what_is_not_known(name: str, hidden: Hidden) -> None:
+    """Where nothing else holds what was wished: a quarter of an hour later."""
+    chosen, at = policy(name), T0 + 902.0
+    busy = along(chosen, [Beat(2.0, 60)] * 2)[-1]
+    memory = decide(shown(at - 600.0, 60, busy.replicas, busy.memory), chosen, Instant(at - 600.0)).memory
+    decision = decide(hidden.of(shown(at, 0, busy.replicas, memory)), chosen, Instant(at))
+    assert (decision.replicas, decision.reasons) == (busy.replicas, (hidden.why,))
+
+
+@pytest.mark.parametrize("hidden", UNKNOWN)
+def test_nor_does_ones_own(hidden: Hidden) -> None:
+    """A user's policy that counts what it sees: it sees too little, so what was wished stays; more it may have."""
+
+    def counts(snapshot: Snapshot, chosen: ScalingPolicy, _: Instant) -> Decision:
+        level = snapshot.demand.running + snapshot.demand.waiting
+        return Decision(replicas=ceil(level / chosen.target), reasons=(Reason.OWN_POLICY,), memory=snapshot.memory)
+
+    chosen = replace(POLICY, name="users:counts", max_replicas=30)
+    for level, replicas, reason in ((0, 7, hidden.why), (80, 20, Reason.OWN_POLICY)):
+        decision = decide(hidden.of(shown(T0, level, 7, Memory())), chosen, Instant(T0), counts)
+        assert (decision.replicas, decision.reasons) == (replicas, (reason,))
 
 
 @every

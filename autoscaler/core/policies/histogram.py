@@ -10,6 +10,7 @@ from autoscaler.core.forecast.hold import GRAIN
 from autoscaler.core.grains.histogram import BINS, HybridHistogram, IdleTimes, load_window
 from autoscaler.core.model import Decision, Reason, Snapshot, in_order
 from autoscaler.core.peers import IdleMemory
+from autoscaler.core.policies.unknown import unknown, wished
 from autoscaler.core.policy import ScalingPolicy
 from events.units import Instant
 
@@ -30,16 +31,14 @@ def decide(snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> Decision:
     memory = _passed(was, now)
     memory = replace(memory, most=max(memory.most, need))
     held = max(need, memory.most, _HISTOGRAM.hold(_read(memory)))
-    have = snapshot.replicas.ready + snapshot.replicas.starting
-    wished = have if snapshot.wished is None else snapshot.wished
-    unknown = demand.silent or demand.stale_signals or not snapshot.history_read
-    if unknown and held < wished:
-        held, why = wished, Reason.DEMAND_UNKNOWN if demand.silent else Reason.HISTORY_UNREAD
-    elif held == wished:
+    before, not_known = wished(snapshot), unknown(snapshot)
+    if not_known is not None and held < before:
+        held, why = before, not_known
+    elif held == before:
         why = Reason.STEADY if need == held else Reason.FORECAST
     else:
         why = Reason.DESCENT if held else Reason.IDLE
-        if held > wished:
+        if held > before:
             why = Reason.LOAD if need == held else Reason.FORECAST
     return Decision(
         replicas=held,

@@ -14,6 +14,7 @@ from math import ceil
 
 from autoscaler.core.model import Decision, Reason, Snapshot, in_order
 from autoscaler.core.peers import HpaMemory, HpaOptions, KedaOptions, Sample, keep_most
+from autoscaler.core.policies.unknown import unknown, wished
 from autoscaler.core.policy import ScalingPolicy
 from events.units import Instant
 
@@ -43,8 +44,8 @@ def step(current: int, need: float, options: HpaOptions, memory: HpaMemory, now:
 def decide(snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> Decision:
     """`hpa`: never fewer than one."""
     options = policy.options if isinstance(policy.options, HpaOptions) else HpaOptions()
-    memory, wished = _remembered(snapshot), _wished(snapshot)
-    if wished < 1:
+    memory = _remembered(snapshot)
+    if wished(snapshot) < 1:
         return _decision(snapshot, max(1, policy.min_replicas), {Reason.AT_LEAST_MIN}, memory, now + options.sync)
     return _looked(snapshot, policy, options, memory, now)
 
@@ -52,23 +53,22 @@ def decide(snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> Decision:
 def decide_keda(snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> Decision:
     """`keda`: activity between zero and one, the HPA above."""
     options = policy.options if isinstance(policy.options, KedaOptions) else KedaOptions()
-    memory, wished, demand = _remembered(snapshot), _wished(snapshot), snapshot.demand
+    memory, before, demand = _remembered(snapshot), wished(snapshot), snapshot.demand
     level = demand.running + demand.waiting
-    unknown = bool(demand.silent or demand.stale_signals)
     active = level > options.activation or demand.signal > 0
     if memory.polled_at is None or not memory.polled_at <= now < memory.polled_at + options.polling:
         memory = replace(memory, polled_at=now, active_at=now if active else memory.active_at)
-        if not wished:
+        if not before:
             if not active:
                 return _decision(snapshot, policy.min_replicas, _resting(policy), memory, None)
             memory = replace(memory, synced_at=None, wanted=(), raised=())
             again = now + options.hpa.sync
             return _decision(snapshot, max(1, policy.min_replicas), {Reason.ACTIVATION}, memory, again)
         cooled = memory.active_at is None or now >= memory.active_at + options.cooldown
-        if not active and cooled and not unknown:
+        if not active and cooled and unknown(snapshot) is None:
             return _decision(snapshot, policy.min_replicas, _resting(policy), HpaMemory(polled_at=now), None)
     polled_at = now if memory.polled_at is None else memory.polled_at
-    if not wished:
+    if not before:
         return _decision(snapshot, 0, {Reason.IDLE}, memory, polled_at + options.polling if active else None)
     looked = _looked(snapshot, policy, options.hpa, memory, now)
     cools_at = None if active or memory.active_at is None else memory.active_at + options.cooldown
@@ -81,28 +81,22 @@ def _looked(
     snapshot: Snapshot, policy: ScalingPolicy, options: HpaOptions, memory: HpaMemory, now: Instant
 ) -> Decision:
     """The HPA's look, if it is time for one."""
-    wished, demand = max(1, _wished(snapshot)), snapshot.demand
+    before, demand = max(1, wished(snapshot)), snapshot.demand
     if memory.synced_at is not None and memory.synced_at <= now < memory.synced_at + options.sync:
-        return _decision(snapshot, wished, {Reason.STEADY}, memory, memory.synced_at + options.sync)
+        return _decision(snapshot, before, {Reason.STEADY}, memory, memory.synced_at + options.sync)
     again = now + options.sync
-    if demand.silent or demand.stale_signals:
-        why = Reason.DEMAND_UNKNOWN if demand.silent else Reason.SIGNAL_STALE
-        return _decision(snapshot, wished, {why}, replace(memory, synced_at=now), again)
-    need = max((demand.running + demand.waiting) / policy.target, demand.signal)
-    replicas, memory = step(wished, need, options, memory, now)
+    need, not_known = max((demand.running + demand.waiting) / policy.target, demand.signal), unknown(snapshot)
+    if not_known is not None and need <= before:
+        return _decision(snapshot, before, {not_known}, replace(memory, synced_at=now), again)
+    replicas, memory = step(before, need, options, memory, now)
     why = Reason.STEADY
-    if replicas != wished:
-        why = Reason.LOAD if replicas > wished else Reason.DESCENT
+    if replicas != before:
+        why = Reason.LOAD if replicas > before else Reason.DESCENT
     return _decision(snapshot, replicas, {why}, memory, again)
 
 
 def _resting(policy: ScalingPolicy) -> set[Reason]:
     return {Reason.IDLE, Reason.AT_LEAST_MIN} if policy.min_replicas else {Reason.IDLE}
-
-
-def _wished(snapshot: Snapshot) -> int:
-    have = snapshot.replicas.ready + snapshot.replicas.starting
-    return have if snapshot.wished is None else snapshot.wished
 
 
 def _remembered(snapshot: Snapshot) -> HpaMemory:

@@ -13,6 +13,7 @@ from math import ceil, floor
 
 from autoscaler.core.model import Decision, Reason, Snapshot, in_order
 from autoscaler.core.peers import KpaMemory, KpaOptions, Sample, keep_most
+from autoscaler.core.policies.unknown import holding, unknown, wished
 from autoscaler.core.policy import ScalingPolicy
 from events.units import Instant, Seconds
 
@@ -95,16 +96,16 @@ def decide(snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> Decision:
     options = policy.options if isinstance(policy.options, KpaOptions) else KpaOptions()
     known = snapshot.memory.peer if isinstance(snapshot.memory.peer, KpaMemory) else None
     demand, ready = snapshot.demand, snapshot.replicas.ready
-    wished = ready + snapshot.replicas.starting if snapshot.wished is None else snapshot.wished
+    before = wished(snapshot)
     level = demand.running + demand.waiting
-    poked = not wished and level > 0
+    poked = not before and level > 0
     if known is not None and known.decided_at <= now < known.decided_at + TICK and not poked:
-        return _decision(snapshot, wished, {Reason.STEADY}, known, known.decided_at + TICK)
+        return _decision(snapshot, before, {Reason.STEADY}, known, known.decided_at + TICK)
     memory = _began(known or fresh(ready, now), snapshot, policy, now)
     averages = _averages(snapshot, policy, memory, now)
     if averages is None:
-        why = Reason.DEMAND_UNKNOWN if snapshot.history_read else Reason.HISTORY_UNREAD
-        return _decision(snapshot, max(wished, int(level > 0)), {why}, replace(memory, decided_at=now), now + TICK)
+        why = unknown(snapshot) or Reason.DEMAND_UNKNOWN
+        return _decision(snapshot, max(before, int(level > 0)), {why}, replace(memory, decided_at=now), now + TICK)
     numbers = Numbers(policy.target, policy.stable_window, options)
     scaled = scale(Seen(*averages, ready), numbers, memory, now)
     want = max(scaled.replicas, ceil(demand.signal - EPSILON))
@@ -112,8 +113,8 @@ def decide(snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> Decision:
     want, memory, zeroing = _to_zero(want, memory, policy, now)
     quiet = not want and not level
     again = None if quiet and not demand.stale_signals else now + TICK
-    reasons = _reasons(scaled, want, wished, demand.signal)
-    return _decision(snapshot, want, {zeroing} if zeroing else reasons, memory, again)
+    reasons = _reasons(scaled, want, before, demand.signal)
+    return holding(snapshot, _decision(snapshot, want, {zeroing} if zeroing else reasons, memory, again))
 
 
 def _averages(snapshot: Snapshot, policy: ScalingPolicy, memory: KpaMemory, now: Instant) -> tuple[float, float] | None:
@@ -180,10 +181,10 @@ def _to_zero(want: int, memory: KpaMemory, policy: ScalingPolicy, now: Instant) 
     return 0, replace(memory, active_since=None, idle_since=None), Reason.IDLE
 
 
-def _reasons(scaled: Scaled, want: int, wished: int, signal: float) -> set[Reason]:
-    if want == wished:
+def _reasons(scaled: Scaled, want: int, before: int, signal: float) -> set[Reason]:
+    if want == before:
         return {Reason.PANIC} if scaled.panicking else {Reason.STEADY}
-    if want < wished:
+    if want < before:
         return {Reason.DESCENT} if want else {Reason.IDLE}
     if signal and want > scaled.replicas:
         return {Reason.SIGNAL}
