@@ -7,7 +7,7 @@ came of it is made of the grant and of the replicas.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pydantic import JsonValue
@@ -17,10 +17,12 @@ from autoscaler.core.capacity import bearable, token_floor
 from autoscaler.core.forecast.following import outlook
 from autoscaler.core.forecast.hold import LEVELS
 from autoscaler.core.model import Memory, Reason, Snapshot
-from autoscaler.core.policy import ScalingPolicy
+from autoscaler.core.peers import IdleMemory, KpaMemory
+from autoscaler.core.policy import Mode, ScalingPolicy
 from autoscaler.core.tiering import held, rungs_of
 from autoscaler.need_words import Need
 from autoscaler.outcome import after_sentences, outcome_facts
+from autoscaler.peer_words import by_idle_times, knative_panics
 from autoscaler.signal_words import signal_sentences, strongest, unknown
 from autoscaler.slo_words import slo_sentences
 from autoscaler.tier_words import tier_sentences
@@ -91,13 +93,14 @@ def explain_decision(wish: WishDecided) -> Explanation:
     snapshot, borne = read_snapshot(wish.snapshot), bearable(policy, memory.capacity)
     ours = policy.name == OURS or Reason.POLICY_REPLACED in wish.reasons
     told = _Told(snapshot, borne, memory, wish.replicas, Need(snapshot, borne, ours=ours))
-    reasons = [(reason, reason_sentence(reason, told)) for reason in wish.reasons]
+    weighed = _weighed(told, ours=ours)
+    reasons = [(reason, reason_sentence(reason, weighed)) for reason in wish.reasons]
     sentences = (
         _demand_sentence(told),
         _replicas_sentence(told),
         *signal_sentences(told.snapshot, told.policy),
         *slo_sentences(told.snapshot, policy, memory),
-        *tier_sentences(policy, memory, wish.replicas),
+        *tier_sentences(policy, memory, weighed.replicas),
         *(text for _, text in reasons),
         _answer_sentence(told),
     )
@@ -114,6 +117,16 @@ def explain_decision(wish: WishDecided) -> Explanation:
         "memory": wish.memory,
     }
     return Explanation(sentences, facts)
+
+
+def _weighed(told: _Told, *, ours: bool) -> _Told:
+    """What the policy weighed. In the mode `recommend` it went on from what it recommended before, whatever stood."""
+    would = told.memory.recommended
+    if told.policy.mode is not Mode.RECOMMEND or would is None:
+        return told
+    before = told.snapshot.memory.recommended
+    snapshot = told.snapshot if before is None else replace(told.snapshot, wished=before)
+    return replace(told, snapshot=snapshot, replicas=would, need=Need(snapshot, told.policy, ours=ours))
 
 
 def reason_sentence(reason: str, told: _Told) -> str:
@@ -185,6 +198,9 @@ def _signal(told: _Told) -> str:
 
 
 def _panic(told: _Told) -> str:
+    peer = told.memory.peer
+    if isinstance(peer, KpaMemory):
+        return knative_panics(told.policy, peer, told.snapshot.replicas.ready, told.clock)
     have = told.snapshot.replicas.ready + told.snapshot.replicas.starting
     until = told.memory.panic_until
     end = "" if until is None else f" before {told.clock(until)}"
@@ -213,6 +229,9 @@ def _demand_unknown(told: _Told) -> str:
         return (
             f"{who} fell silent{quiet} with requests in flight: what is unknown is not zero, so nothing is taken away."
         )
+    since = told.snapshot.followed_since
+    if demand.coverage >= 1.0 and since is not None:
+        return f"Demand is known only since {told.clock(since)}: nothing is taken away."
     part = f"{demand.coverage * 100:.0f} %"
     return f"Only {part} of the demand of the last {span(told.policy.stable_window)} is known: nothing is taken away."
 
@@ -250,7 +269,9 @@ def _keep_alive(told: _Told) -> str:
 
 
 def _forecast(told: _Told) -> str:
-    forecast, rungs = told.memory.forecast, rungs_of(told.policy, told.memory.starts)
+    peer, forecast, rungs = told.memory.peer, told.memory.forecast, rungs_of(told.policy, told.memory.starts)
+    if isinstance(peer, IdleMemory):
+        return by_idle_times(peer, told.replicas, told.clock)
     if forecast is None or rungs is None:
         return "A forecast asked for it."
     worth = held(forecast.past, rungs).warm

@@ -75,8 +75,8 @@ def _override(declared: ModelDeclared | None, grant: GrantDecided | None, near: 
 
 
 def _granted(grant: GrantDecided | None, wish: WishDecided) -> str:
-    if grant is None:
-        return "The allocator has not answered yet."
+    if grant is None:  # it says nothing where nothing was ever wished
+        return "The allocator has not answered yet." if wish.replicas else ""
     text = f"The allocator granted {_staying(grant)} of {grant.wished}"
     given = wish.replicas - grant.wished
     if Reason.GIVES_UP in grant.reasons and given > 0:

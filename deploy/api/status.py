@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from autoscaler.core.model import Reason as Why
+from autoscaler.core.policy import Mode
 from deploy.api.node_calls import call_condition, call_status, short_reason
 from deploy.api.shapes import (
     Condition,
@@ -22,6 +24,9 @@ from events.types.replicas import FAILED_STARTS, PhaseSpan, ReplicasObserved, Re
 from events.types.requests import Levels
 from events.units import Instant, format_instant, format_quantity
 from preemption.core.view import Reason
+
+_STANDING = {Why.RECOMMENDED: Mode.RECOMMEND, Why.PAUSED: Mode.PAUSED}
+"""Modes in which the wish stands, whoever waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,10 @@ def _verdict(facts: Facts, replicas: Sequence[ReplicaStatus]) -> _Verdict:
         return _failed(ModelState.FAILED, facts, facts.observed)
     if _count(replicas, ReplicaState.STARTING):
         return _starting(facts, replicas)
-    return _waiting(facts) if _wanted(facts) else _idle(replicas, given=_given(facts))
+    if _wanted(facts):
+        return _waiting(facts)
+    mode = _hands_off(facts)
+    return _idle(replicas, given=_given(facts)) if mode is None else mode
 
 
 def _idle(replicas: Sequence[ReplicaStatus], *, given: bool) -> _Verdict:
@@ -143,6 +151,22 @@ def _idle(replicas: Sequence[ReplicaStatus], *, given: bool) -> _Verdict:
         words = "nothing needed it, so its place went to a model for which requests wait; the next request starts it"
         return _Verdict(ModelState.ZERO, "Given", words)
     return _Verdict(ModelState.ZERO)
+
+
+def _hands_off(facts: Facts) -> _Verdict | None:
+    """Requests wait in vain: by the mode nothing is changed, or a person said so."""
+    waiting = 0 if facts.levels is None else facts.levels.waiting
+    if not waiting:
+        return None
+    held = "1 request waits" if waiting == 1 else f"{waiting} requests wait"
+    reasons = () if facts.wish is None else facts.wish.reasons
+    override = facts.declared.override
+    if override is not None and override.until > facts.now:
+        return _Verdict(
+            ModelState.ZERO, "Override", f"{held}; by hand none is to run until {format_instant(override.until)}"
+        )
+    reason, mode = next((reason, mode) for reason, mode in _STANDING.items() if reason in reasons)
+    return _Verdict(ModelState.ZERO, reason.value, f"{held}; the mode is {mode}, so nothing is started")
 
 
 def _given(facts: Facts) -> bool:
@@ -188,7 +212,9 @@ def _wanted(facts: Facts) -> bool:
     if override is not None and override.until > facts.now:
         return override.replicas > 0
     wished = facts.wish.replicas if facts.wish and not _given(facts) else 0
-    return bool(wished or _granted(facts.grant) or (facts.levels and facts.levels.waiting))
+    stands = facts.wish is not None and any(reason in facts.wish.reasons for reason in _STANDING)
+    waits = facts.levels is not None and facts.levels.waiting > 0 and not stands
+    return bool(wished or _granted(facts.grant) or waits)
 
 
 def _failure_message(facts: Facts, observed: ReplicasObserved) -> str:

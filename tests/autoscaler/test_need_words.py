@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from autoscaler.core.capacity import Capacity, Evidence
 from autoscaler.core.decide import decide
 from autoscaler.core.model import Memory, Reason, Snapshot
-from autoscaler.core.policy import Objective, ScalingPolicy, SchedulePolicy
+from autoscaler.core.policy import Mode, Objective, ScalingPolicy, SchedulePolicy
 from autoscaler.explain import Records, explain
 from autoscaler.record import wish_of
 from autoscaler.slo_spec import promising
@@ -133,3 +133,26 @@ def test_a_small_chance_is_not_told_as_none() -> None:
     assert [percent(part) for part in (0.0, 0.0000993, 0.0049, 0.01, 0.5, 1.0)] == [
         "0 %", "0.0099 %", "0.49 %", "1 %", "50 %", "100 %",
     ]  # fmt: skip
+
+
+MODES = ("relume", "kpa", "keda", "hpa", "keepalive", "concurrency", "hybrid-histogram")
+
+
+@pytest.mark.parametrize("name", MODES)
+@given(st.integers(0, 60), st.integers(0, 400), DEMAND, st.sampled_from([0, 1, 7]))
+def test_in_recommend_the_reasons_are_those_of_what_it_would_ask_for(
+    name: str, running: int, waiting: int, demand: dict[str, float | None], before: int
+) -> None:
+    """Word for word what the same decision would say if it were acted on, and then what it would have asked for: not
+    that what runs needs no more than the none that stand."""
+    policy = replace(WIDE, name=name)
+    acted = seen(wished=before, ready=0, running=running, waiting=waiting, start_seconds=30.0, demand=demand)
+    stands = replace(acted, wished=0, memory=replace(acted.memory, recommended=before))
+    expected = told(acted, policy)
+    texts = told(stands, replace(policy, mode=Mode.RECOMMEND))
+    would = texts.pop(Reason.RECOMMENDED)
+    assert (
+        would == f"The model's mode is recommend, so nothing is changed: it would have asked for {expected['answer']}."
+    )
+    assert {**texts, "answer": expected["answer"]} == expected
+    assert texts["answer"] == "0 replicas"
