@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -91,7 +93,8 @@ def what_if(items: Sequence[Mapping[str, Any]], file: Path) -> list[dict[str, An
             wants = Scheduled() if schedule is None else schedule(Instant(snapshot.taken_at))
             seen = replace(seen, scheduled=wants.replicas, schedule_changes_at=wants.changes_at)
         try:
-            decision = decide(seen, policy, Instant(snapshot.taken_at), own_policy(policy.name))
+            with redirect_stdout(sys.stderr):  # what one's own policy prints
+                decision = decide(seen, policy, Instant(snapshot.taken_at), own_policy(policy.name))
         except OwnPolicyFailed as error:
             raise Refused(f"policy {error}", remedy="mend the function") from error
         memory, wished = decision.memory, decision.replicas

@@ -152,7 +152,8 @@ def _replayed(trace: MinuteTrace, policies: dict[str, Made], jobs: int) -> dict[
     from deploy.simulation.replaying import replay  # noqa: PLC0415 - as above
 
     console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal, transient=True) as shown:
+    bars = Progress(console=console, disable=not console.is_terminal, transient=True)
+    with simulating_requests.replaying(), bars as shown:
         bar = shown.add_task("decisions", total=trace.needed.size * len(policies))
         try:
             return replay(trace, policies, jobs, lambda more: shown.advance(bar, more))

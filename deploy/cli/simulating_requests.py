@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -79,7 +81,8 @@ def check_policies(policies: Sequence[Typed], setting: Setting) -> None:
     for typed in policies:
         try:
             typed.resolve(setting)
-            own_policy(typed.name)
+            with redirect_stdout(sys.stderr):  # what its module prints
+                own_policy(typed.name)
         except BadPolicy as error:
             raise click.UsageError(str(error)) from error
         except OwnPolicyFailed as error:
@@ -104,6 +107,19 @@ def unreadable(error: OSError) -> Refused:
     return Refused(f"{error.filename or 'the trace'} cannot be read: {error.strerror or error}")
 
 
+@contextmanager
+def replaying() -> Iterator[None]:
+    """What users' own policies print while they are asked is no answer of ours: it goes to standard error. A process
+    that was ended is said."""
+    from deploy.simulation.spreading import ProcessDied  # noqa: PLC0415 - as above
+
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    except ProcessDied as error:
+        raise Refused(str(error), remedy="fewer --jobs need less memory; does a policy of your own end it?") from error
+
+
 def replayed(trace: RequestTrace, policies: Sequence[Typed], setting: Setting, jobs: int) -> dict[str, Outcome]:
     """All policies, with a bar for people."""
     from rich.console import Console  # noqa: PLC0415 - as above
@@ -112,7 +128,7 @@ def replayed(trace: RequestTrace, policies: Sequence[Typed], setting: Setting, j
     from deploy.simulation.request_replay import replay  # noqa: PLC0415 - as above
 
     console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal, transient=True) as shown:
+    with replaying(), Progress(console=console, disable=not console.is_terminal, transient=True) as shown:
         bar = shown.add_task("requests", total=len(trace) * len(policies))
         outcomes = replay(trace, policies, setting, jobs, lambda more: shown.advance(bar, more))
     for name, one in outcomes.items():

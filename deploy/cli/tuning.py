@@ -81,9 +81,9 @@ def tune(  # noqa: PLR0913 - one parameter an option
         case = _Case(simulating_requests.read_trace(file, form, seed), {"maxReplicas": setting.max_replicas}, setting)
     else:
         case = _of_log(connection, str(model), setting, [pair.partition("=")[0] for pair in settings])
-    tuned = search(
-        case.scaling, case.setting, Goal(within / 100), simulate(case.trace, case.setting, 0, lambda _: None)
-    )
+    run = simulate(case.trace, case.setting, 0, lambda _: None)
+    with simulating_requests.replaying():
+        tuned = search(case.scaling, case.setting, Goal(within / 100), run)
     if output == "json":
         show_json(_as_json(tuned, case))
     else:

@@ -8,6 +8,7 @@ It may do what it likes but break the others: whatever goes wrong in it names it
 from __future__ import annotations
 
 import importlib
+import reprlib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ class OwnPolicy:
             ) from error
         if isinstance(held, bool) or not isinstance(held, int) or not 0 <= held <= MAX_REPLICAS:
             raise BrokenPolicy(
-                f"policy {self.path} answered {held!r} after {len(state)} grains; "
+                f"policy {self.path} answered {reprlib.repr(held)} after {len(state)} grains; "
                 f"it must answer a whole number from 0 to {MAX_REPLICAS}"
             )
         return held

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
 from typing import Final
 
 import numpy as np
@@ -16,6 +15,7 @@ from autoscaler.core.grains.oracle import Oracle
 from autoscaler.core.grains.policy import Relume, RelumeByMemory
 from deploy.simulation.minutes import MinuteTotals, MinuteTrace, account
 from deploy.simulation.naming import AnyPolicy, Foreseeing, Made
+from deploy.simulation.spreading import spread
 
 FLAP: Final = 5
 """Grains within which more after less is a flap."""
@@ -54,12 +54,14 @@ class Work:
 
 
 def replay(trace: MinuteTrace, policies: dict[str, Made], jobs: int, progress: Progress) -> dict[str, Outcome]:
-    """What each policy did. `jobs`: processes; 0: one a core. Raises BrokenPolicy."""
+    """What each policy did. `jobs`: processes; 0: one a core. Raises BrokenPolicy, ProcessDied."""
     held = {name: np.zeros_like(trace.needed) for name in policies}
-    for work, rows in _done(_pieces(trace, policies, jobs or os.cpu_count() or 1), trace, jobs):
-        for (name, _), of_policy in zip(work.policies, rows, strict=True):
-            held[name][work.first : work.first + of_policy.shape[0]] = of_policy
-        progress(rows.size)
+    pieces = _pieces(trace, policies, jobs or os.cpu_count() or 1)
+    with _done(pieces, trace, jobs) as done:
+        for work, rows in done:
+            for (name, _), of_policy in zip(work.policies, rows, strict=True):
+                held[name][work.first : work.first + of_policy.shape[0]] = of_policy
+            progress(rows.size)
     return {name: Outcome(account(trace, rows), rows.size, flaps(rows)) for name, rows in held.items()}
 
 
@@ -82,18 +84,14 @@ def _alike(policies: dict[str, Made]) -> list[tuple[tuple[str, Made], ...]]:
     return [ours, *others] if ours else others
 
 
-def _done(pieces: Sequence[Work], trace: MinuteTrace, jobs: int) -> Iterator[tuple[Work, Held]]:
+@contextmanager
+def _done(pieces: Sequence[Work], trace: MinuteTrace, jobs: int) -> Iterator[Iterator[tuple[Work, Held]]]:
     processes = min(jobs or os.cpu_count() or 1, len(pieces))
     if processes <= 1 or sum(len(work.needed) for work in pieces) * trace.minutes < WORTH_A_PROCESS:
-        yield from ((work, held_by(work)) for work in pieces)
+        yield ((work, held_by(work)) for work in pieces)
         return
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        running = {pool.submit(held_by, work): work for work in pieces}
-        try:
-            for future in as_completed(running):
-                yield running[future], future.result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+    with spread(held_by, pieces, processes) as done:
+        yield ((pieces[at], held) for at, held in done)
 
 
 def held_by(work: Work) -> Held:

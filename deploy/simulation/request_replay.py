@@ -5,9 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from multiprocessing import get_context
 from typing import Final
 
 import numpy as np
@@ -19,6 +17,7 @@ from deploy.simulation.requests import RequestTrace
 from deploy.simulation.running import BEGINS, Run, Simulation, Wished, flaps
 from deploy.simulation.setting import Setting
 from deploy.simulation.sharding import apart, joined, shards
+from deploy.simulation.spreading import spread
 
 WORTH_A_PROCESS: Final = 50_000
 """Requests, over all policies, below which starting processes takes longer than it saves."""
@@ -100,25 +99,19 @@ def replay(
     trace: RequestTrace, policies: Sequence[Typed], setting: Setting, jobs: int, progress: Progress
 ) -> dict[str, Outcome]:
     """What each policy did, by how it was typed. `jobs`: processes; 0: one a core. Where models do not meet they are
-    spread over the processes too, in parts that are small enough for progress to be seen."""
+    spread over the processes too, in parts that are small enough for progress to be seen. Raises ProcessDied."""
     processes = jobs or os.cpu_count() or 1
     if len(trace) * len(policies) < WORTH_A_PROCESS or (processes <= 1 and len(policies) <= 1):
         return {typed.text: Task(trace, typed, setting).run(progress) for typed in policies}
     parts = shards(trace, PARTS * processes) if apart(setting) else shards(trace, 1)
     done: dict[str, dict[int, Run]] = {typed.text: {} for typed in policies}
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=collect_seldom) as pool:
-        running = {
-            pool.submit(Task.simulate, Task(part.trace, typed, setting, trace.span)): (typed.text, number)
-            for typed in policies
-            for number, part in enumerate(parts)
-        }
-        try:
-            for future in as_completed(running):
-                text, number = running[future]
-                done[text][number] = future.result()
-                progress(len(parts[number].trace))
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+    asked = [(typed.text, number) for typed in policies for number, _ in enumerate(parts)]
+    tasks = [Task(part.trace, typed, setting, trace.span) for typed in policies for part in parts]
+    with spread(Task.simulate, tasks, processes, collect_seldom) as runs:
+        for at, run in runs:
+            text, number = asked[at]
+            done[text][number] = run
+            progress(len(parts[number].trace))
     return {
         text: outcome(joined([(part, runs[number]) for number, part in enumerate(parts)]), setting)
         for text, runs in done.items()
