@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Final
 
@@ -105,21 +106,46 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except BrokenPipeError:
+    except OSError as error:
+        gone = isinstance(error, BrokenPipeError)
+        if not (gone or _is_of_stdout(error)):
+            raise
         _silence_stdout()
+        if not gone:
+            click.echo(f"error: standard output cannot be written: {error.strerror}", err=True)
         return NO
     return code if isinstance(code, int) else DONE
 
 
+def _is_of_stdout(error: OSError) -> bool:
+    """Whether it comes from writing the answer: a full disk, for instance."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and frames[-1].f_code in (click.echo.__code__, run.__code__)
+
+
 def _silence_stdout() -> None:
-    """The reader of our output has gone (``| head``): what Python would still flush goes nowhere."""
+    """The reader of our output has gone (``| head``), or its disk is full: what is still to be flushed goes nowhere."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
+def _open_streams() -> None:
+    """A standard stream that is closed (``>&-``) would be the next file that is opened, and what children print would
+    go into it: into the event log, for instance."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+            os.set_inheritable(number, True)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8")
+    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8")
+
+
 def main() -> None:
     """The entry point."""
+    _open_streams()
     sys.exit(run())
 
 

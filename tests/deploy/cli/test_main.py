@@ -178,3 +178,34 @@ def test_a_followed_stream_that_relume_ends_is_no(live: LiveAdmin) -> None:
     out, err = process.communicate(timeout=20)
     assert (process.returncode, out) == (1, b"")
     assert b"relume is shutting down" in err
+
+
+@pytest.mark.parametrize(
+    "arguments", [("version",), ("schema",), ("simulate", "--help"), ("validate", "-o", "json", "-f", "-")]
+)
+def test_a_full_disk_is_said(arguments: tuple[str, ...]) -> None:
+    """Exit code 1 and one line, whether the answer is long or short."""
+    with Path("/dev/full").open("wb") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "deploy.cli.main", *arguments], input=ECHO.encode(), stdout=full,
+            stderr=subprocess.PIPE, check=False,
+        )  # fmt: skip
+    assert ran.returncode == 1
+    assert b"error: standard output cannot be written: No space left on device" in ran.stderr
+    assert b"Traceback" not in ran.stderr
+    assert b"Exception ignored" not in ran.stderr
+
+
+@pytest.mark.parametrize("closed", [0, 1, 2])
+def test_a_closed_stream_is_no_place_for_a_file(tmp_path: Path, closed: int) -> None:
+    """`relume … >&-`: no file that is opened later becomes a standard stream, into which children would write."""
+    (tmp_path / "wordy.py").write_text("print('imported')\n\n\ndef hold(past):\n    return 1\n", encoding="utf-8")
+    (tmp_path / "t.csv").write_text("HashApp,AverageMemUsage_MB,m1\na,1,1\n", encoding="utf-8")
+    command = [sys.executable, "-m", "deploy.cli.main", "simulate", "--trace", "t.csv", "--format", "femux", "--policy"]
+    ran = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}>&-', "sh", *command, "wordy:hold", "--html", "page.html"],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}, capture_output=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!")
+    assert b"Traceback" not in ran.stderr
