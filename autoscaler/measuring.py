@@ -123,10 +123,8 @@ class Measuring:
             async with asyncio.timeout(LOOK_MOST):
                 told = await one.gauge.measure()
             one.error = ""
-        except (Unmeasured, TimeoutError) as error:
-            said = str(error) or f"no answer within {LOOK_MOST:.0f} s"
-            told = one.gauge.failed(said)
-            self._failed(key, one, said)
+        except Exception as error:  # noqa: BLE001 - a reader's bug must not leave the number without a word
+            told = one.gauge.failed(self._failed(key, one, error))
         finally:
             one.looking = False
             one.due = Instant(begun + one.gauge.every)
@@ -137,9 +135,13 @@ class Measuring:
         if self._gauged.get(key) is one and not self._offer(self._writer.envelope(told)):
             self._untold += 1
 
-    def _failed(self, key: Key, one: _Measured, said: str) -> None:
-        """Count, and say it once for as long as it lasts."""
+    def _failed(self, key: Key, one: _Measured, error: Exception) -> str:
+        """Count, and say it once for as long as it lasts; what is no word of the reader's own with its place."""
+        known = isinstance(error, Unmeasured | TimeoutError)
+        said = str(error) or f"no answer within {LOOK_MOST:.0f} s" if known else f"{type(error).__name__}: {error}"
         self._failures += 1
         if one.error != said:
-            logger.warning("signal %s of %s cannot be measured: %s", key[1], key[0], said)
+            shown = None if known else error
+            logger.warning("signal %s of %s cannot be measured: %s", key[1], key[0], said, exc_info=shown)
         one.error = said
+        return said

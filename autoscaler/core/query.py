@@ -45,10 +45,10 @@ def _value(policy: QueryPolicy, values: tuple[float, ...]) -> tuple[float | None
         return (0.0, "") if policy.empty_is_zero else (None, "the query gave no series (emptyIsZero counts that as 0)")
     if len(values) > 1 and policy.series is Series.ONE:
         return None, f"the query gave {len(values)} series; aggregate them in it, or write series: sum or series: max"
-    value = max(values) if policy.series is Series.MAX else math.fsum(values)
     if any(math.isnan(one) for one in values):
         return None, "the query gave NaN, such as 0/0"
-    if math.isinf(value):
+    value = max(values) if policy.series is Series.MAX else sum(values)  # (math.fsum raises for what overflows)
+    if math.isinf(value) or any(math.isinf(one) for one in values):
         return None, "the query gave an infinite number, such as 1/0"
     if value < 0:
         return None, f"the query gave {value:g}; a number of what is to be done cannot be negative"

@@ -41,12 +41,18 @@ THREADS: Final = 4
 _SELECTOR: Final = re.compile(r"\s*[a-zA-Z_:][a-zA-Z0-9_:]*\s*(\{[^{}]*\})?\s*")
 
 
+DELAY_PATIENCE: Final = Seconds(3.0)
+"""A server that is too slow to say how late its numbers are still gives them: with `PATIENCE` it is within a look."""
+
+
 @dataclass(slots=True)
 class _Server:
-    """A connection, its threads, and how late its numbers were by query, with when that was asked."""
+    """A connection, its threads, and how late its numbers were by query, with when that was asked. `refused`: its
+    secrets are read anew before it is asked again."""
 
     client: PrometheusConnect
     threads: ThreadPoolExecutor
+    refused: bool = False
     delays: dict[str, tuple[Instant, Seconds | None]] = field(default_factory=dict)
 
 
@@ -82,8 +88,9 @@ class PrometheusQueries:
         loop = asyncio.get_running_loop()
         try:
             asked = f"avg(time() - timestamp({source}))"
-            found = await loop.run_in_executor(server.threads, self._values, server, asked)
-        except QueryUnknown:
+            async with asyncio.timeout(DELAY_PATIENCE):
+                found = await loop.run_in_executor(server.threads, self._values, server, asked)
+        except (QueryUnknown, TimeoutError):
             found = ()
         delay = Seconds(found[0]) if found and found[0] >= 0 else None  # NaN is not
         if len(server.delays) >= DELAYS_MOST:
@@ -99,13 +106,17 @@ class PrometheusQueries:
         try:
             return values_of(server.client.custom_query(query))
         except PrometheusApiClientException as error:
+            server.refused = True
             raise QueryUnknown(_refusal(str(error))) from None
+        except requests.JSONDecodeError:
+            raise QueryUnknown("the answer is no JSON; is this the URL of a Prometheus server?") from None
         except requests.Timeout:
             raise QueryUnknown(f"no answer within {PATIENCE:.0f} s") from None
-        except requests.RequestException as error:
+        except (requests.RequestException, OSError, UnicodeEncodeError) as error:
+            server.refused = True
             raise QueryUnknown(f"the server cannot be asked: {_short(error)}") from None
-        except (ValueError, KeyError, TypeError) as error:
-            raise QueryUnknown(f"the answer is none of Prometheus': {type(error).__name__}: {error}") from None
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+            raise QueryUnknown(f"the answer is none of Prometheus': {type(error).__name__}: {error}"[:300]) from None
 
     def _server(self, name: str) -> _Server:
         server = self._servers.pop(name, None)
@@ -114,8 +125,10 @@ class PrometheusQueries:
                 raise QueryUnknown(MISSING)
             server = _Server(self._connect(self._known(name)), ThreadPoolExecutor(THREADS, "prometheus"))
             if len(self._servers) >= SERVERS_MOST:
-                self._servers.pop(next(iter(self._servers))).threads.shutdown(wait=False, cancel_futures=True)
+                del self._servers[next(iter(self._servers))]  # its threads end with what they are asked now
         self._servers[name] = server  # the one used last stands last
+        if server.refused:
+            server.client, server.refused = self._connect(self._known(name)), False
         return server
 
     def _known(self, name: str) -> PrometheusServer:
@@ -132,7 +145,6 @@ class PrometheusQueries:
 
     def _connect(self, server: PrometheusServer) -> PrometheusConnect:
         from prometheus_api_client import PrometheusConnect  # noqa: PLC0415 - comes with an extra
-        from urllib3.util.retry import Retry  # noqa: PLC0415 - comes with an extra
 
         from deploy.compose.bounded_session import BoundedSession  # noqa: PLC0415 - needs the extra
 
@@ -145,10 +157,10 @@ class PrometheusQueries:
             headers, signed = server.secret_headers(), server.sign_in()
         except (OSError, UnicodeDecodeError) as error:
             raise QueryUnknown(f"its secrets cannot be read: {error}") from None
-        return PrometheusConnect(
-            url=server.url.rstrip("/"), headers=headers, auth=signed, session=session, timeout=int(PATIENCE),
-            retry=Retry(total=0),  # it is asked again soon
-        )  # fmt: skip
+        url = server.url.rstrip("/")
+        made = PrometheusConnect(url=url, headers=headers, auth=signed, session=session, timeout=int(PATIENCE))
+        session.bound(url)  # in place of what the client has put there
+        return made
 
 
 def values_of(result: object) -> tuple[float, ...]:

@@ -30,12 +30,13 @@ def model(*lags: LagPolicy) -> ScalingPolicy:
 
 
 class Reader:
-    """Ten records of lag everywhere; clusters in `away` say so, those in `stuck` say nothing."""
+    """Ten records of lag everywhere; clusters in `away` say so, those in `stuck` say nothing, `broken` ones raise."""
 
     def __init__(self, clock: SimulatedClock) -> None:
         self._clock = clock
         self.looks: list[tuple[float, LagPolicy]] = []
         self.away: set[str] = set()
+        self.broken: set[str] = set()
         self.stuck: set[str] = set()
         self.waiting = 0
         self.closed = False
@@ -44,6 +45,8 @@ class Reader:
         self.looks.append((self._clock.now(), lag))
         if lag.cluster in self.away:
             raise LagUnknown("nobody answers")
+        if lag.cluster in self.broken:
+            raise LookupError("a bug of the reader")
         if lag.cluster in self.stuck:
             self.waiting += 1
             try:
@@ -154,6 +157,17 @@ async def test_a_cluster_that_is_away_is_told_of(caplog: pytest.LogCaptureFixtur
         world.reader.away.clear()
         await world.until(lambda: world.told[-1].lag == 10)
         assert world.measuring.counts().failures >= 3
+
+
+async def test_a_readers_bug_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    """As any other failure, and once with its place; the number is not left at what it was without a word."""
+    async with measuring(a=model(replace(LAG, cluster="c"))) as world:
+        world.reader.broken.add("c")
+        await world.clock.advance(20.0)
+        assert (world.told[-1].lag, world.told[-1].error) == (None, "LookupError: a bug of the reader")
+        assert [bool(record.exc_info) for record in caplog.records if "cannot be measured" in record.message] == [True]
+        world.reader.broken.clear()
+        await world.until(lambda: world.told[-1].lag == 10)
 
 
 async def test_a_cluster_that_is_stuck_holds_up_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
