@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from deploy.cli import recorded
+from deploy.cli import what_if as whatif
 from deploy.cli.applying import DURATION
 from deploy.cli.commands import command
 from deploy.cli.connection import Connection, Question, segment
@@ -40,22 +41,29 @@ MOST: Final = 10_000
 def explain(connection: Connection, model: str, at: str | None, file: Path | None, output: str) -> None:
     """Say why a model has the replicas that it has, in sentences with the numbers that were decided on.
 
-    With --what-if every recorded situation (up to --at) is decided anew, each going on from what it would have wished;
-    what those wishes would have changed of demand and replicas is not known: `relume tune` simulates that.
+    With --what-if another policy is replayed (up to --at) over what the log has of the model: its requests, the numbers
+    from outside, and its replicas as they were. What its wishes would have changed of demand and replicas is not known:
+    `relume tune` simulates that. Of decisions older than the log's requests only what each saw is decided anew.
     """
     if file is None and at is None:
         answer = connection.get(f"/v1alpha1/models/{segment(model)}/explain")
         _show(answer, answer["sentences"], output)
         return
     items = recorded.recorded(connection, model)
-    if at is not None:
-        items = recorded.until(items, recorded.instant_of(at))
+    until = None if at is None else recorded.instant_of(at)
+    if until is not None:
+        items = recorded.until(items, until)
     if file is None:
         answer = recorded.explained(items[-1])
         _show(answer, answer["sentences"], output)
         return
-    rows = recorded.what_if(items, file)
-    _show({"model": items[0]["model"], "decisions": rows, "unread": len(items) - len(rows)}, _instead(rows), output)
+    answer = whatif.what_if(connection, items, file, until)
+    facts = {
+        "model": items[0]["model"], "decisions": answer.rows, "unread": len(items) - len(answer.rows),
+        "changes": answer.changes, "notes": answer.notes,
+        "replicaSeconds": answer.seconds and {"was": answer.seconds[0], "wouldBe": answer.seconds[1]},
+    }  # fmt: skip
+    _show(facts, whatif.sentences(answer), output)
 
 
 def _show(answer: object, sentences: Sequence[str], output: str) -> None:
@@ -63,17 +71,6 @@ def _show(answer: object, sentences: Sequence[str], output: str) -> None:
         show_json(answer)
     else:
         click.echo("\n".join(sentences))
-
-
-def _instead(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line a situation in which the two differ, and how many there are."""
-    differ = [row for row in rows if row["replicas"] != row["wouldBe"]]
-    lines = [
-        f"{row['time']}  {count_of(row['replicas'])} ({', '.join(row['reasons'])}); "
-        f"would be {row['wouldBe']} ({', '.join(row['wouldBeReasons'])})"
-        for row in differ
-    ]
-    return [*lines, f"{len(differ)} of {len(rows)} decisions would be another number."]
 
 
 @command("scale", (

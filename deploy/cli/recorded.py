@@ -1,13 +1,9 @@
-"""Recorded decisions over the admin API: which stood at a time, and what another policy would have said."""
+"""Recorded decisions over the admin API: all of a model, and which stood at a time."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
-from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -16,7 +12,6 @@ from deploy.cli.connection import Connection, segment
 from deploy.cli.failing import Refused
 
 if TYPE_CHECKING:
-    from autoscaler.core.policy import ScalingPolicy
     from events.types.decisions import WishDecided
 
 MOST: Final = 10_000
@@ -63,48 +58,6 @@ def explained(item: Mapping[str, Any]) -> dict[str, Any]:
     return {"model": item["model"], "sentences": list(told.sentences), "facts": dict(told.facts)}
 
 
-def what_if(items: Sequence[Mapping[str, Any]], file: Path) -> list[dict[str, Any]]:
-    """Each recorded situation, decided by what `file` says instead.
-
-    Each sees what was seen then (demand, replicas, signals), and goes on from what it would have wished and remembered
-    itself. What its own wishes would have changed of demand and replicas is not known here: `relume tune` simulates it.
-    """
-    from autoscaler.codec import read_policy, read_snapshot  # noqa: PLC0415 - as above
-    from autoscaler.core.decide import decide  # noqa: PLC0415 - as above
-    from autoscaler.core.model import Memory  # noqa: PLC0415 - as above
-    from autoscaler.core.view import Scheduled  # noqa: PLC0415 - as above
-    from autoscaler.own import OwnPolicyFailed, own_policy  # noqa: PLC0415 - as above
-    from autoscaler.schedules import schedules_of  # noqa: PLC0415 - as above
-    from events.units import Instant  # noqa: PLC0415 - as above
-
-    given = _scaling(file)
-    rows: list[dict[str, Any]] = []
-    memory, wished = Memory(), None
-    for item in items:
-        try:
-            snapshot, was = read_snapshot(item["snapshot"]), read_policy(item["policy"])
-        except ValueError:
-            continue  # of another release; said by how many rows there are
-        policy = _instead(file, given, was)
-        seen = snapshot if not rows else replace(snapshot, memory=memory, wished=wished)
-        seen = replace(seen, memory=Memory()) if not rows and policy.name != was.name else seen
-        if policy.schedules != was.schedules:
-            schedule = schedules_of(policy.schedules)
-            wants = Scheduled() if schedule is None else schedule(Instant(snapshot.taken_at))
-            seen = replace(seen, scheduled=wants.replicas, schedule_changes_at=wants.changes_at)
-        try:
-            with redirect_stdout(sys.stderr):  # what one's own policy prints
-                decision = decide(seen, policy, Instant(snapshot.taken_at), own_policy(policy.name))
-        except OwnPolicyFailed as error:
-            raise Refused(f"policy {error}", remedy="mend the function") from error
-        memory, wished = decision.memory, decision.replicas
-        rows.append({
-            "time": item["time"], "replicas": item["replicas"], "reasons": item["reasons"],
-            "wouldBe": decision.replicas, "wouldBeReasons": [reason.value for reason in decision.reasons],
-        })  # fmt: skip
-    return rows
-
-
 def _wish(item: Mapping[str, Any]) -> WishDecided:
     from events.types.decisions import WishDecided  # noqa: PLC0415 - as above
 
@@ -114,38 +67,3 @@ def _wish(item: Mapping[str, Any]) -> WishDecided:
         replicas=item["replicas"], priority=int(item["policy"].get("priority", 0)), reasons=tuple(item["reasons"]),
         snapshot=snapshot, policy=item["policy"], memory=item["memory"],
     )  # fmt: skip
-
-
-def _instead(file: Path, given: Mapping[str, Any], was: ScalingPolicy) -> ScalingPolicy:
-    """The policy that a file gave, for the model whose policy was this."""
-    from pydantic import ValidationError  # noqa: PLC0415 - as above
-
-    from autoscaler.core.policy import by_pool  # noqa: PLC0415 - as above
-    from autoscaler.slo_spec import promising  # noqa: PLC0415 - as above
-    from autoscaler.spec import ScalingSpec  # noqa: PLC0415 - as above
-
-    try:
-        resolved = ScalingSpec.model_validate(given).resolve(slots=was.slots, priority=was.priority)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise Refused(f"{file}: {where or 'scaling'}: {first['msg']}", remedy="see docs/reference/model.md") from error
-    resolved = by_pool(replace(resolved, gpus=was.gpus, sleeps=was.sleeps), was.pool_cost)
-    return promising(resolved, was.objectives, target_given="target" in given)
-
-
-def _scaling(file: Path) -> dict[str, Any]:
-    """A model's `spec.scaling`: of a whole document, of its `scaling:` alone, or bare."""
-    from ruamel.yaml import YAML  # noqa: PLC0415 - as above
-    from ruamel.yaml.error import YAMLError  # noqa: PLC0415 - as above
-
-    try:
-        read: Any = YAML(typ="safe").load(file.read_text(encoding="utf-8"))
-    except (OSError, YAMLError, UnicodeDecodeError) as error:
-        raise Refused(f"{file} cannot be read: {error}") from error
-    for key in ("spec", "scaling"):
-        if isinstance(read, dict) and isinstance(read.get(key), dict):
-            read = read[key]
-    if not isinstance(read, dict):
-        raise Refused(f"{file} has no mapping", remedy="write such as: policy: kpa")
-    return read
