@@ -144,6 +144,12 @@ def test_bounds(load: float, bounds: dict[str, int], wanted: int) -> None:
     assert decide(snapshot, policy, NOW).replicas == wanted
 
 
+def test_the_least_is_not_for_what_nobody_can_reach() -> None:
+    """Case 30: want none of at least two, unreachable. What nobody can reach here is what is deleted."""
+    snapshot = at(seen(wished=2, ready=2, deleted=True))
+    assert decide(snapshot, replace(KPA, min_replicas=2), NOW).replicas == 0
+
+
 ZERO = [
     pytest.param({"active_since": T0 - 59}, 1, id="active for less than a stable window"),
     pytest.param({"path_since": T0 - 29}, 1, id="idle only now, and the hold queue not long in the path"),
