@@ -1,7 +1,8 @@
 """The process in which models' own policies run: `python -m autoscaler.own_worker PARENT BYTES`.
 
 Reads questions from its standard input and writes answers to its standard output, each a JSON document after its length
-in four bytes. What policies print goes to standard error. It ends with its parent, also while a policy does not return.
+in four bytes. What policies print goes to standard error. It ends with its parent, also while a policy does not return,
+and what policies have started ends with it. Of what they fork none hears a question or gives an answer.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import struct
 import sys
 import threading
@@ -34,13 +36,14 @@ def main(parent: int, memory_most: int) -> int:
     """Answer until standard input ends."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what policies print must not look like an answer
+    os.register_at_fork(after_in_child=lambda: _apart(answers.fileno()))
     _bound_memory(memory_most)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     while (raw := read_message(sys.stdin.buffer)) is not None:
         try:
             answer = _answer(json.loads(raw))
         except MemoryError:
-            _write(answers, {"error": "it needs more memory than it may have"})
+            _write(answers, {"error": f"a policy needs more memory than the {memory_most >> 20} MiB that all may have"})
             return OUT_OF_MEMORY
         _write(answers, answer)
     return 0
@@ -99,7 +102,17 @@ def _end_with(parent: int) -> None:
     """A policy that does not return must not outlive the parent: threads go on beside it."""
     while os.getppid() == parent:
         time.sleep(LOOK_EVERY)
+    if os.getpgid(0) == os.getpid():
+        os.killpg(0, signal.SIGKILL)
     os._exit(1)
+
+
+def _apart(answers: int) -> None:
+    """In a process that a policy forked: the questions and answers of the first are none of its business."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in (0, answers):
+        os.dup2(nothing, number)
+    os.close(nothing)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -79,7 +80,19 @@ class OwnProcess:
             answered(answer)
 
     async def _ask(self, question: Question) -> Decision:
-        """The answer. Raises OwnPolicyFailed; a process that is not fit for the next question is ended."""
+        """The answer. Raises OwnPolicyFailed; a process that is not fit for the next question is ended.
+
+        One that goes when it is asked may have been broken by the policy before: so another one is asked.
+        """
+        used = self._process is not None
+        try:
+            return await self._ask_once(question)
+        except _Gone:
+            if not used:
+                raise
+            return await self._ask_once(question)
+
+    async def _ask_once(self, question: Question) -> Decision:
         path = question.path
         try:
             if self._process is None or path not in self._imported:
@@ -97,7 +110,7 @@ class OwnProcess:
         except (OSError, EOFError, ValueError) as error:
             status = await self._end(GOES_WITHIN)
             why = f"its process has ended with status {status}" if isinstance(error, EOFError | OSError) else str(error)
-            raise OwnPolicyFailed(f"{path} did not answer: {why}") from error
+            raise _Gone(f"{path} did not answer: {why}") from error
         except asyncio.CancelledError:
             await self._end()
             raise
@@ -141,8 +154,15 @@ class OwnProcess:
             async with asyncio.timeout(within):
                 return await process.wait()
         with suppress(ProcessLookupError):
-            process.kill()
-        return await process.wait()
+            os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own: with all that policies have started
+        with suppress(TimeoutError):  # what has left that session may hold its pipes
+            async with asyncio.timeout(GOES_WITHIN):
+                return await process.wait()
+        return process.returncode
+
+
+class _Gone(OwnPolicyFailed):
+    """The process went, or said what nobody can read."""
 
 
 def _read(path: str, told: dict[str, JsonValue]) -> Decision:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -32,6 +33,7 @@ from tests.support.autoscaling import POLICY, T0, declared, seen, window
 
 MODULE = """
 import os
+import subprocess
 LEAKED = []
 def three(snapshot, policy, now):
     print("what it prints is no answer")
@@ -48,6 +50,20 @@ def lies(snapshot, policy, now):
     return "many"
 def leaves(snapshot, policy, now):
     os._exit(7)
+def forks(snapshot, policy, now):
+    os.fork()
+    return 3
+def leaves_a_child(snapshot, policy, now):
+    if os.fork() == 0:
+        while True:
+            pass
+    return 3
+def starts(snapshot, policy, now):
+    subprocess.Popen(["sleep", "600"])
+    return 3
+def closes(snapshot, policy, now):
+    os.close(0)
+    return 3
 def floods(snapshot, policy, now):
     return [0] * 1_000_000
 """
@@ -139,6 +155,37 @@ async def test_one_that_leaks_meets_its_bound_and_not_the_machine(module: str) -
         assert isinstance(answers[failed[0] + 1], Decision | OwnPolicyFailed)
         assert isinstance(await ask(made, f"{module}:three"), Decision)
         assert made.started >= 2
+
+
+@pytest.mark.parametrize("function", ["leaks", "closes", "leaves"])
+async def test_what_one_policy_breaks_is_no_failure_of_the_next(module: str, function: str) -> None:
+    """Failures are counted by policy: whoever is asked of a process that is about to go is asked again of a new one."""
+    async with process(memory_most=200 << 20) as made:
+        for _ in range(3):
+            await ask(made, f"{module}:{function}")
+            assert isinstance(await ask(made, f"{module}:three"), Decision)
+
+
+def theirs(process: psutil.Process) -> bool:
+    """Whether it is a process of policies, or what one of them started."""
+    words = " ".join(process.cmdline())
+    return f"own_worker {os.getpid()}" in words or words == "sleep 600"
+
+
+@pytest.mark.parametrize("function", ["forks", "leaves_a_child", "starts"])
+async def test_what_a_policy_starts_ends_with_its_process(module: str, function: str) -> None:
+    """It takes no question and holds up no end."""
+    made = OwnProcess(Seconds(20.0), Seconds(WITHIN))
+    try:
+        for _ in range(3):
+            assert isinstance(await ask(made, f"{module}:{function}"), Decision)
+        started = [one for one in psutil.Process().children(recursive=True) if theirs(one)]
+        assert started
+        assert isinstance(await ask(made, f"{module}:three"), Decision)
+    finally:
+        async with asyncio.timeout(WITHIN):
+            await made.close()
+    assert not psutil.wait_procs(started, timeout=WITHIN)[1]
 
 
 async def test_it_ends_with_whoever_asks(module: str) -> None:
