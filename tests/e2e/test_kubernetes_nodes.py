@@ -130,8 +130,12 @@ async def test_a_call_ends_by_its_deadline_or_by_a_person(plane: ControlPlane, t
         await waits(here)
         await refused(await asked, "no node came within 6s")
         await none_waits(here)
-        condition = await called(here)
-        assert (condition["status"], condition["reason"]) == ("False", "NoNodeCame")
+
+        async def ended() -> bool:
+            condition = await called(here)
+            return (condition.get("status"), condition.get("reason")) == ("False", "NoNodeCame")
+
+        await here.until("the object tells the end of the call", ended)
 
         async def again() -> list[Json]:
             answer = await here.chat()  # demand that goes on

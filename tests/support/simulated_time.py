@@ -69,6 +69,9 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._simulated
 
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """It has no threads. (asyncio would wait in one, which no simulated time brings any nearer.)"""
+
     def _jump(self, seconds: float) -> None:
         self._simulated += seconds
 
