@@ -69,7 +69,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._simulated
 
-    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as asyncio has it
         """It has no threads. (asyncio would wait in one, which no simulated time brings any nearer.)"""
 
     def _jump(self, seconds: float) -> None:
