@@ -46,8 +46,24 @@ class Need:
         if demand.panic is not None and self.before:
             needs = max(needs, up(sizing.lately, UP_TOLERANCE))
             if sizing.parted and demand.stable is not None:
+                if needs < up(sizing.lasting, UP_TOLERANCE) and sizing.lasting == sizing.going_on:
+                    return self._goes_on()
                 needs = max(needs, up(sizing.lasting, UP_TOLERANCE))
         return f"{self._seen()}, {self._target()}, need {replicas(needs)}{self._part()}."
+
+    def _goes_on(self) -> str:
+        """What comes, by how long each takes now, is more than the average of the window yet says."""
+        demand, sizing = self.snapshot.demand, self.sizing
+        text = (
+            f"{requests(self.level)} in flight now, and {number(demand.arrivals_per_second)} a second that take "
+            f"{span(demand.seconds_per_request or 0.0)} each now are {number(sizing.goes_on)} at a time"
+        )
+        if sizing.waits:
+            start = span(self.snapshot.start_seconds or 0.0)
+            text += (
+                f"; {number(sizing.waits)} that gather until more is ready are worked off within the {start} of a start"
+            )
+        return f"{text}: {self._target()}, need {replicas(up(sizing.lasting, UP_TOLERANCE))}."
 
     def steady(self, wished: int) -> str:
         """Nothing more and nothing less is needed."""

@@ -20,7 +20,7 @@ class Source:
 
     __slots__ = (
         "arrivals", "at", "deadline", "ended_at", "finishes", "gateway", "integral", "level", "oldest_at", "running",
-        "running_seconds", "started_at", "waiting",
+        "running_seconds", "started_at", "starts", "waiting",
     )  # fmt: skip
 
     def __init__(self, window: RequestWindow, at: Instant) -> None:
@@ -30,7 +30,7 @@ class Source:
         self.at = at
         self.level = self.running = self.waiting = 0
         self.integral = self.running_seconds = 0.0
-        self.arrivals = self.finishes = 0
+        self.arrivals = self.starts = self.finishes = 0
         self.oldest_at: float | None = None
         self.deadline: float | None = None
 
@@ -41,7 +41,8 @@ class Source:
         self.level, self.running, self.waiting = running + waiting, running, waiting
         self.started_at, self.ended_at, self.at = window.started_at, window.ended_at, at
         self.running_seconds, self.integral = integrals(window)
-        self.arrivals, self.finishes = window.arrivals, window.finishes + window.failures
+        self.arrivals, self.starts = window.arrivals, window.starts
+        self.finishes = window.finishes + window.failures
         oldest, deadline = window.oldest_waiting_since, window.earliest_deadline
         self.oldest_at = None if oldest is None else at - max(0.0, window.ended_at - oldest)
         self.deadline = None if deadline is None else at + min(max(0.0, deadline - window.ended_at), WINDOW_MOST)

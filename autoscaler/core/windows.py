@@ -94,6 +94,7 @@ class Windows:
         self.level += arrived
         self._arrivals += arrived
         self._come(at, at, arrived)
+        self._turn(at, at, (0.0, arrived, 0))
         self._active(at)
 
     def finished(self, request: str, at: Instant) -> None:
@@ -102,7 +103,7 @@ class Windows:
         if finished:
             self.level -= 1
             self._finishes += 1
-            self._turn(at, at, 0.0, 1)
+            self._turn(at, at, (0.0, 0, 1))
             self._active(at)
 
     def measure(self, now: Instant, world: World, signals: Needed, remembered: float | None = None) -> Demand:
@@ -119,7 +120,7 @@ class Windows:
         running = levels.running + (len(self._foreign) if self._foreign else 0)
         rate, seconds = self._rates(now, remembered, running)
         if seconds is not None and self._turnover is not None and levels.waiting and not levels.silent:
-            seconds = self._turnover.at_least(seconds, now)
+            seconds = self._turnover.at_least(seconds, running, now)
         coverage = 1.0 if self._hole is None else self._coverage(now)
         demand = Demand(
             running=running,
@@ -157,11 +158,11 @@ class Windows:
     def _account(self, was: Source, window: RequestWindow, at: Instant, world: World) -> None:
         """Add to the rings what this window tells beyond the source's last one."""
         served, integral = integrals(window)
-        arrivals, finishes = window.arrivals, window.finishes + window.failures
+        arrivals, starts, finishes = window.arrivals, window.starts, window.finishes + window.failures
         begin = window.started_at
         if window.started_at == was.started_at:
             integral, served = integral - was.integral, served - was.running_seconds
-            arrivals, finishes = arrivals - was.arrivals, finishes - was.finishes
+            arrivals, starts, finishes = arrivals - was.arrivals, starts - was.starts, finishes - was.finishes
             begin = was.ended_at
         elif window.started_at < was.ended_at:
             part = (window.ended_at - was.ended_at) / (window.ended_at - window.started_at)
@@ -180,7 +181,7 @@ class Windows:
             self._come(start, at, arrivals)
         self._finishes += max(0, finishes)
         self._running_seconds += max(0.0, served)
-        self._turn(start, at, served, finishes)
+        self._turn(start, at, (served, starts, finishes))
 
     def _bridge(self, was: Source, window: RequestWindow, at: Instant, world: World) -> None:
         """Windows are missing between the last one and this: fill a short gap with the last level, note a long one."""
@@ -207,12 +208,13 @@ class Windows:
             self._came = Ring(self._stable_span, STABLE_CELLS)
         self._came.add(start, end, arrivals)
 
-    def _turn(self, start: float, end: float, running_seconds: float, finishes: int) -> None:
+    def _turn(self, start: float, end: float, passed: tuple[float, int, int]) -> None:
+        """Request-seconds that ran, requests that began and that ended."""
         if self._turnover is None:
             if self.level < LEAST:
                 return
             self._turnover = Turnover(self._stable_span, STABLE_CELLS)
-        self._turnover.add(start, end, running_seconds, finishes)
+        self._turnover.add(start, end, *passed)
 
     def _active(self, at: Instant) -> None:
         if self.last_active_at is None or at > self.last_active_at:
@@ -229,7 +231,7 @@ class Windows:
             served = before * (now - self._foreign_at)
             self._add(self._foreign_at, now, served)
             self._running_seconds += served
-            self._turn(self._foreign_at, now, served, 0)
+            self._turn(self._foreign_at, now, (served, 0, 0))
             self._active(now)
         self._foreign_at = max(now, self._foreign_at)
         foreign.expire(now)

@@ -36,6 +36,7 @@ def told(snapshot: Snapshot, policy: ScalingPolicy) -> dict[str, str]:
 DEMAND = st.fixed_dictionaries({
     "stable": st.floats(0, 300), "panic": st.floats(0, 300),
     "seconds_per_request": st.sampled_from([None, 0.5, 6.0, 40.0]), "lately": st.sampled_from([None, 0.0, 30.0, 200.0]),
+    "arrivals_per_second": st.floats(0, 20),
 })  # fmt: skip
 
 
@@ -65,6 +66,25 @@ def test_what_may_wait_and_what_gathered_are_said() -> None:
     assert text == (
         "A request takes 6s and may wait 1.5s for one of a replica's 16 slots; 170 of 200 requests in flight gathered "
         "while too little was ready, and are worked off within the 30s of a start: 4 replicas in all."
+    )
+
+
+def test_what_goes_on_coming_is_said() -> None:
+    """Where it is more than the averages say: an engine that has become slower."""
+    demand = {
+        "stable": 14.0, "panic": 40.0, "seconds_per_request": 20.0, "lately": 120.0, "arrivals_per_second": 6.0,
+    }  # fmt: skip
+    text = told(seen(wished=2, ready=2, running=32, waiting=40, start_seconds=30.0, demand=demand), PROMISE)[
+        Reason.LOAD
+    ]
+    assert text == (
+        "72 requests in flight now, and 6 a second that take 20s each now are 120 at a time: at a target of 12 a "
+        "replica, need 10 replicas."
+    )
+    gathered = seen(wished=2, ready=2, running=32, waiting=140, start_seconds=30.0, demand=demand)
+    assert (
+        "; 156 that gather until more is ready are worked off within the 30s of a start: "
+        in told(gathered, PROMISE)[Reason.LOAD]
     )
 
 

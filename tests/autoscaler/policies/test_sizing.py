@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.core.burn import BurnFloor
-from autoscaler.core.model import Memory, Snapshot
+from autoscaler.core.model import Memory, Replicas, Snapshot
 from autoscaler.core.peers import Sample
 from autoscaler.core.policies.relume import decide
 from autoscaler.core.policies.sizing import Sizing
@@ -65,6 +65,41 @@ def test_more_of_anything_never_needs_fewer(  # noqa: PLR0917 - what a need hang
     assert Sizing(asked(waiting + more, lately, seconds=seconds, start=start), policy).at_hand >= one
     assert Sizing(asked(waiting, lately + later, seconds=seconds, start=start), policy).at_hand >= one
     assert Sizing(asked(waiting, lately, seconds=seconds, start=None), policy).at_hand >= one
+
+
+def slower(seconds: float, waiting: int, came: float = 3.2) -> Snapshot:
+    """Four replicas full; on average of the last minute one was; `came` a second."""
+    demand = {"seconds_per_request": seconds, "lately": came * seconds, "arrivals_per_second": came, "stable": 4.0,
+              "panic": 4.0}  # fmt: skip
+    return seen(wished=4, ready=4, running=16, waiting=waiting, demand=demand, start_seconds=30.0)
+
+
+def test_what_comes_times_how_long_it_takes_now_is_needed_at_once() -> None:
+    """Ten seconds each, 3.2 a second: 32 at a time, eleven replicas of three; the average of a minute will say so when
+    it is over. While nobody waits the average is right."""
+    assert Sizing(slower(10.0, 1), PROMISES).lasting == pytest.approx(32.0 / 3.0)
+    assert decide(slower(10.0, 1), PROMISES, NOW).replicas == 11
+    assert Sizing(slower(10.0, 0), PROMISES).lasting == pytest.approx(4.0 / 3.0)
+    assert decide(slower(1.0, 1), PROMISES, NOW).replicas == 4
+
+
+def test_what_waits_is_worked_off_beside_what_goes_on_coming() -> None:
+    """Of 56 there are 24 more than came within ten seconds. In the thirty of a start 1.6 a second more gather: 48, as
+    much as is believed. Those 72 take 72 / 4 slots * 10 / 40 s replicas, beside the eleven."""
+    assert Sizing(slower(10.0, 40), PROMISES).lasting == pytest.approx(32.0 / 3.0 + 4.5)
+    soon = replace(slower(10.0, 40), replicas=Replicas(ready=4, starting=3, ready_in=5.0, all_ready_in=10.0))
+    assert Sizing(soon, PROMISES).lasting == pytest.approx(32.0 / 3.0 + 2.5)
+    enough = replace(soon, replicas=Replicas(ready=8, starting=3, ready_in=5.0, all_ready_in=10.0))
+    assert Sizing(enough, PROMISES).lasting == pytest.approx(32.0 / 3.0 + 1.5)
+
+
+@given(seconds=st.floats(0.01, 600), longer=st.floats(0, 600), came=st.floats(0, 100), waiting=st.integers(0, 50))
+def test_the_slower_or_the_more_the_more_is_needed(seconds: float, longer: float, came: float, waiting: int) -> None:
+    """What lasts is monotone in how long a request takes, in what comes, and in whether any wait."""
+    one = Sizing(slower(seconds, waiting, came), PROMISES).lasting
+    assert Sizing(slower(seconds + longer, waiting, came), PROMISES).lasting >= one - 1e-9
+    assert Sizing(slower(seconds, waiting, came * 2), PROMISES).lasting >= one - 1e-9
+    assert Sizing(slower(seconds, waiting + 1, came), PROMISES).lasting >= one
 
 
 def test_how_long_a_request_takes_is_remembered() -> None:

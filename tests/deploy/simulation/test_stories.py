@@ -113,7 +113,8 @@ def test_a_sawtooth_at_the_period_of_the_keep_alive() -> None:
 
 
 def test_an_engine_that_gets_slower() -> None:
-    """Three times as slow for ten minutes: more replicas within one start and a window, fewer after, hardly a flap."""
+    """Three times as slow for ten minutes: what it needs is asked for ten seconds later, before anybody is late; fewer
+    after, hardly a flap. Knative's keeps less for as much."""
     trace = steady(Steady(6.0, 0.0, 1800.0, 2.0)).trace()
     setting = replace(SETTING, slowness=(Slowness(600.0, 3.0), Slowness(1200.0, 1.0)))
     ours = tell("relume", trace, setting)
@@ -123,12 +124,17 @@ def test_an_engine_that_gets_slower() -> None:
     assert standing[1190.0] >= 3
     assert standing[1790.0] <= 2
     assert ours.figures.flaps <= 3
-    assert ours.figures.within_slo >= 0.97
+    assert reached(ours, 3) <= 610.0
+    assert ours.figures.within_slo >= 0.979
+    ours, kpa = tell("relume:keepAlive=61s", trace, setting), tell("kpa", trace, setting)
+    assert ours.figures.within_slo > kpa.figures.within_slo
+    assert ours.figures.gpu_seconds < kpa.figures.gpu_seconds
 
 
-@pytest.mark.parametrize(("times", "kept"), [(5.0, 0.94), (10.0, 0.925)])
+@pytest.mark.parametrize(("times", "kept"), [(5.0, 0.958), (10.0, 0.948)])
 def test_an_engine_that_gets_much_slower(times: float, kept: float) -> None:
-    """What is remembered of how long a request takes does not hide it (else 91.7 and 89.5 % are kept)."""
+    """Neither what is remembered of how long a request takes nor the average of the last minute hides it (else 91.7 and
+    89.5, or 94.2 and 92.9 % are kept)."""
     trace = steady(Steady(6.0, 0.0, 1800.0, 2.0)).trace()
     ours = tell("relume", trace, replace(SETTING, slowness=(Slowness(600.0, times), Slowness(1200.0, 1.0))))
     assert ours.figures.within_slo >= kept
@@ -219,7 +225,7 @@ def test_the_figures_are_those_of_one_run() -> None:
 def test_an_engine_that_slows_down_under_load_is_given_less_of_it() -> None:
     """Six requests a second to an engine whose first token takes longer the more run beside it. For half an hour it is
     twice as slow: at twelve at a time four of ten answers are then late. Without a target what a replica bears is
-    learned: within two minutes 97 % are in time again, for a tenth more; once it is fast, the fewer are back."""
+    learned: within two minutes all are in time again, for an eighth more; once it is fast, the fewer are back."""
     trace = steady(Steady(6.0, 0.0, 4500.0, 1.0)).trace()
     setting = Setting(
         service=Service(base=0.5, crowding=0.2), slo=2.0, starting=Starting(seconds=20.0), settles=0.0,
@@ -232,6 +238,6 @@ def test_an_engine_that_slows_down_under_load_is_given_less_of_it() -> None:
         kept[policy] = float((np.array(run.first)[slow] <= 2.0).mean())
         cost[policy] = run.cost.gpu_seconds
         assert run.wishes[-1].replicas == 2
-    assert kept["relume"] >= 0.95
+    assert kept["relume"] >= 0.99
     assert kept["relume:target=12"] <= 0.6
-    assert cost["relume"] <= 1.1 * cost["relume:target=12"]
+    assert cost["relume"] <= 1.14 * cost["relume:target=12"]
