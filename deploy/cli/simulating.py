@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from deploy.cli import simulating_requests
+from deploy.cli import simulating_frontiers, simulating_requests
 from deploy.cli.commands import command
 from deploy.cli.failing import Refused
 from deploy.cli.options import output
@@ -31,6 +31,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "relume simulate --trace minutes.csv.gz --format femux --policy mine:hold    # hold(past) in mine.py",
     "relume simulate --trace code.csv --format azure-llm --policy relume --policy kpa --policy keda:target=8",
     "relume simulate --trace mine.csv --format csv --policy relume --set start=45s --set slots=8 --set slo=2s -o json",
+    "relume simulate --trace code.csv --format azure-llm --frontier --policy relume --policy kpa --seeds 3",
+    "relume simulate --trace rps.csv.gz --format servegen --from 12h --for 1h --thin 100 --policy relume",
 ))  # fmt: skip
 @click.option("--trace", "file", type=_FILE, required=True, metavar="FILE", help="The trace, plain or gzipped.")
 @click.option("--format", "form", type=click.Choice(FORMATS), required=True, help="How the trace is written.")
@@ -42,14 +44,26 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Of the simulated cluster, for traces of requests."
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of what is drawn by chance.")
+@click.option("--from", "begin", metavar="TIME", help="Only what came from so long after its beginning on.")
+@click.option("--for", "length", metavar="TIME", help="Only what came for so long.")
+@click.option(
+    "--thin", type=click.IntRange(1), default=1, metavar="N", help="One of N requests, by the seed. [default: all]"
+)
+@click.option(
+    "--frontier", is_flag=True, help="Try many settings of each policy, and compare the best of each at equal cost."
+)
+@click.option(
+    "--seeds", type=click.IntRange(1, 1000), default=1, metavar="N", help="With --frontier: the mean of N seeds."
+)
 @click.option("--jobs", type=click.IntRange(0, 1024), default=0, help="Processes. [default: one a core]")
 @click.option(
     "--html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Also write a page with a chart."
 )
 @output("table", "json")
 def simulate(  # noqa: PLR0913 - one parameter an option
-    file: Path, form: str, typed: Sequence[str], *, apps: Path | None, settings: Sequence[str], seed: int, jobs: int,
-    html: Path | None, output: str,
+    file: Path, form: str, typed: Sequence[str], *, apps: Path | None, settings: Sequence[str], seed: int,
+    begin: str | None, length: str | None, thin: int, frontier: bool, seeds: int, jobs: int, html: Path | None,
+    output: str,
 ) -> int:  # fmt: skip
     """Replay a trace under policies, and compare what they would have cost.
 
@@ -68,6 +82,8 @@ def simulate(  # noqa: PLR0913 - one parameter an option
                        nodes=4x8 neighbours=0
     csv, jsonl         time, and any of model, inputTokens, outputTokens,
                        seconds
+    --frontier         relume, kpa, keda, hpa, keepalive, concurrency: 28
+                       settings of each; a NAME:key=value,… is one of NAME's
 
     TRACES OF MINUTES (femux, azure-functions):
 
@@ -99,10 +115,15 @@ def simulate(  # noqa: PLR0913 - one parameter an option
     if form in simulating_requests.FORMATS:
         if apps is not None:
             raise click.UsageError("--apps is for traces of minutes; leave it out")
-        asked = simulating_requests.Asked(file, form, typed, settings, seed, jobs, html, output)
+        if seeds > 1 and not frontier:
+            raise click.UsageError("--seeds goes with --frontier; without it --seed is one")
+        part = simulating_requests.read_part(begin, length, thin)
+        asked = simulating_requests.Asked(file, form, typed, settings, seed, jobs, html, output, part)
+        if frontier:
+            return simulating_frontiers.simulate_frontiers(asked, seeds)
         return simulating_requests.simulate_requests(asked)
-    if settings:
-        raise click.UsageError("--set is for traces of requests; leave it out")
+    if settings or frontier or seeds > 1 or thin > 1 or begin is not None or length is not None:
+        raise click.UsageError("--set, --from, --for, --thin, --frontier are for traces of requests; leave them out")
     policies = _policies(typed)
     trace = _trace(file, form, apps)
     outcomes = _replayed(trace, policies, jobs)

@@ -17,7 +17,7 @@ from deploy.cli.output import say, show_json, show_table
 if TYPE_CHECKING:
     from deploy.simulation.request_policies import Typed
     from deploy.simulation.request_replay import Outcome
-    from deploy.simulation.requests import RequestTrace
+    from deploy.simulation.requests import Part, RequestTrace
     from deploy.simulation.setting import Setting
 
 FORMATS: Final = ("azure-llm", "mooncake", "servegen", "csv", "jsonl")
@@ -35,16 +35,19 @@ class Asked:
     jobs: int
     html: Path | None
     output: str
+    part: Part
 
 
 def simulate_requests(asked: Asked) -> int:
     """Replay and show."""
     setting, policies = read_setting(asked.settings, asked.seed), read_policies(asked.policies)
     check_policies(policies, setting)
-    trace = read_trace(asked.file, asked.form, asked.seed)
+    trace = read_trace(asked.file, asked.form, asked.seed, asked.part)
     outcomes = replayed(trace, policies, setting, asked.jobs)
     if asked.html is not None:
-        _write_page(asked.html, asked.file.name, outcomes)
+        from deploy.simulation.request_page import page_text  # noqa: PLC0415 - takes a fifth of a second to import
+
+        write_page(asked.html, page_text(asked.file.name, outcomes))
     if asked.output == "json":
         show_json(_as_json(asked, trace, outcomes))
     else:
@@ -89,13 +92,28 @@ def check_policies(policies: Sequence[Typed], setting: Setting) -> None:
             raise Refused(f"policy {error}", remedy="mend the function, or leave this --policy out") from error
 
 
-def read_trace(file: Path, form: str, seed: int) -> RequestTrace:
-    """The trace, or a refusal that says what is wrong with it."""
-    from deploy.simulation.reading import BadTrace  # noqa: PLC0415 - as above
-    from deploy.simulation.request_files import FORMATS as READERS  # noqa: PLC0415 - as above
+def read_part(begin: str | None, length: str | None, thin: int) -> Part:
+    """Of a trace; wrong use when it cannot be read."""
+    from deploy.simulation.requests import Part  # noqa: PLC0415 - as above
+    from events.units import parse_duration  # noqa: PLC0415 - as above
 
     try:
-        return READERS[form](file, seed)
+        return Part(
+            begin=0.0 if begin is None else parse_duration(begin),
+            length=None if length is None else parse_duration(length), thin=thin,
+        )  # fmt: skip
+    except ValueError as error:
+        raise click.UsageError(f"--from, --for: {error}") from error
+
+
+def read_trace(file: Path, form: str, seed: int, part: Part | None = None) -> RequestTrace:
+    """The trace, or a refusal that says what is wrong with it."""
+    from deploy.simulation.reading import BadTrace  # noqa: PLC0415 - as above
+    from deploy.simulation.request_files import read_requests  # noqa: PLC0415 - as above
+    from deploy.simulation.requests import WHOLE  # noqa: PLC0415 - as above
+
+    try:
+        return read_requests(file, form, seed, part or WHOLE)
     except BadTrace as error:
         raise Refused(str(error)) from error
     except OSError as error:
@@ -165,18 +183,21 @@ def as_table(outcomes: Mapping[str, Outcome]) -> tuple[list[str], list[list[str]
 def _as_json(asked: Asked, trace: RequestTrace, outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
     from deploy.simulation.request_replay import as_json  # noqa: PLC0415 - as above
 
-    told = {
+    return {"trace": trace_json(asked, trace), "policies": as_json(outcomes)}
+
+
+def trace_json(asked: Asked, trace: RequestTrace) -> dict[str, Any]:
+    """What was replayed."""
+    return {
         "file": asked.file.name, "format": asked.form, "models": len(trace.names), "requests": len(trace),
         "seconds": round(trace.span, 3), "seed": asked.seed,
     }  # fmt: skip
-    return {"trace": told, "policies": as_json(outcomes)}
 
 
-def _write_page(page: Path, name: str, outcomes: Mapping[str, Outcome]) -> None:
-    from deploy.simulation.request_page import page_text  # noqa: PLC0415 - as above
-
+def write_page(page: Path, text: str) -> None:
+    """The page that was asked for."""
     try:
-        page.write_text(page_text(name, outcomes), encoding="utf-8")
+        page.write_text(text, encoding="utf-8")
     except OSError as error:
         raise Refused(f"{page} cannot be written: {error.strerror}", remedy="name another file") from error
     say(f"wrote {page}")

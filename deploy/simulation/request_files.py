@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from deploy.simulation.reading import BadTrace, column, json_object, lines_of, number_of, table_of, time_of
-from deploy.simulation.requests import RequestTrace, Rows
+from deploy.simulation.requests import WHOLE, Part, RequestTrace, Rows, part_of
 from events.names import DNS_LABEL_PATTERN
 
 REQUESTS_MOST: Final = 20_000_000
@@ -31,6 +31,16 @@ DAYS_MOST: Final = 3660
 
 Reader = Callable[[Path, int], RequestTrace]
 """Of a file and a seed. Raises BadTrace, OSError."""
+
+
+def read_requests(path: Path, form: str, seed: int, part: Part = WHOLE) -> RequestTrace:
+    """A part of the trace in this file. Raises BadTrace, OSError, ValueError."""
+    if form == SERVEGEN:  # of rates only what is asked for is drawn: a day has ninety million requests
+        return read_servegen(path, seed, part)
+    trace = part_of(FORMATS[form](path, seed), part, seed)
+    if not len(trace):
+        raise BadTrace(f"{path}: no request is left of it; ask for a longer part, or thin it less")
+    return trace
 
 
 def read_azure_llm(path: Path, _: int) -> RequestTrace:
@@ -62,23 +72,26 @@ SERVEGEN_TOKENS: Final = (1000, 250)
 """The flattened rates of ServeGen say nothing of sizes; each request is taken to have so many tokens. Chosen."""
 
 
-def read_servegen(path: Path, seed: int) -> RequestTrace:
+def read_servegen(path: Path, seed: int, part: Part = WHOLE) -> RequestTrace:
     """ServeGen's rates: t_s and a column of requests a second for each client, a model each here.
 
-    Arrivals are Poisson within each window, by the seed; ServeGen's own paper finds many clients burstier.
+    Arrivals are Poisson within each window, by the seed; ServeGen's own paper finds many clients burstier. Of windows
+    that begin in the part all is kept, at rates that are divided.
     """
     header, windows = _rates(path)
     rows, length = Rows.empty(), windows[1][0] - windows[0][0]
-    expected = sum(sum(rates) for _, *rates in windows) * length
+    windows = [window for window in windows if part.begin <= window[0] < part.end]
+    expected = sum(sum(rates) for _, *rates in windows) * length / part.thin
     if expected > REQUESTS_MOST:
         raise BadTrace(
-            f"{path}: its rates make {expected:.3g} requests, at most {REQUESTS_MOST} are read; cut the trace"
+            f"{path}: its rates make {expected:.3g} requests, at most {REQUESTS_MOST} are read; ask for a part of it "
+            "(--from, --for), or of its rates (--thin)"
         )
     for at, client in enumerate(header[1:], 1):
         draws = random.Random(f"{seed}/{client}")  # noqa: S311 - a simulation, not a secret
         name = _label(client)
         for window in windows:
-            begin, rate = window[0], window[at]
+            begin, rate = window[0], window[at] / part.thin
             arrives = begin + draws.expovariate(rate) if rate > 0 else begin + length
             while arrives < begin + length:
                 _add(rows, arrives, name, SERVEGEN_TOKENS)
@@ -124,8 +137,9 @@ def read_csv(path: Path, _: int) -> RequestTrace:
     return _whole(rows, path)
 
 
+SERVEGEN: Final = "servegen"
 FORMATS: Final[Mapping[str, Reader]] = {
-    "azure-llm": read_azure_llm, "mooncake": read_mooncake, "servegen": read_servegen, "csv": read_csv,
+    "azure-llm": read_azure_llm, "mooncake": read_mooncake, SERVEGEN: read_servegen, "csv": read_csv,
     "jsonl": read_csv,
 }  # fmt: skip
 

@@ -36,20 +36,20 @@ def scatter(outcomes: Mapping[str, Outcome]) -> str:
     most = max((one.figures.gpu_seconds for one in outcomes.values()), default=0.0) or 1.0
     least = min((one.figures.within_slo for one in outcomes.values()), default=0.0)
     floor = max(0.0, int(least * 20) / 20 - 0.05) if least < 1.0 else 0.9
-    parts = [_head("requests within the objective against GPU-seconds"), *_grid_x(most * 1.05)]
+    parts = [figure("requests within the objective against GPU-seconds"), *grid_x(most * 1.05)]
     for at in range(6):
         part = floor + (1.0 - floor) * at / 5
-        y = _y(part - floor, 1.0 - floor)
-        parts.append(_line(LEFT, y, WIDTH - RIGHT, y))
+        y = place_y(part - floor, 1.0 - floor)
+        parts.append(rule(LEFT, y, WIDTH - RIGHT, y))
         parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{100 * part:.1f} %</text>')
     for at, (name, one) in enumerate(outcomes.items()):
-        x, y = _x(one.figures.gpu_seconds, most * 1.05), _y(one.figures.within_slo - floor, 1.0 - floor)
+        x, y = place_x(one.figures.gpu_seconds, most * 1.05), place_y(one.figures.within_slo - floor, 1.0 - floor)
         told = f"{escape(name)}: {100 * one.figures.within_slo:.2f} %, {one.figures.gpu_seconds:,.0f} GPU·s"
         colour = COLOURS[at % len(COLOURS)]
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}"><title>{told}</title></circle>')
         side, anchor = (-9, "end") if x > WIDTH * 0.75 else (9, "start")
         parts.append(f'<text x="{x + side:.1f}" y="{y + 4:.1f}" text-anchor="{anchor}">{escape(name)}</text>')
-    return "".join([*parts, _under("GPU·s"), "</svg>"])
+    return "".join([*parts, under("GPU·s"), "</svg>"])
 
 
 def lines(outcomes: Mapping[str, Outcome]) -> str:
@@ -57,19 +57,19 @@ def lines(outcomes: Mapping[str, Outcome]) -> str:
     span = max((one.seconds for one in outcomes.values()), default=1.0) or 1.0
     drawn = {name: steps(one.wishes, one.seconds) for name, one in outcomes.items()}
     most = max((total for every in drawn.values() for _, total in every), default=1) or 1
-    parts = [_head("replicas over time"), *_grid_x(span)]
+    parts = [figure("replicas over time"), *grid_x(span)]
     for tick in ticks(float(most)):
-        y = _y(tick, most * 1.05)
-        parts.append(_line(LEFT, y, WIDTH - RIGHT, y))
+        y = place_y(tick, most * 1.05)
+        parts.append(rule(LEFT, y, WIDTH - RIGHT, y))
         parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{tick:,.0f}</text>')
     for at, (name, every) in enumerate(drawn.items()):
         colour = COLOURS[at % len(COLOURS)]
-        path = f"M{_x(0, span):.1f} {_y(0, most * 1.05):.1f}"
-        path += "".join(f"H{_x(when, span):.1f}V{_y(total, most * 1.05):.1f}" for when, total in every)
+        path = f"M{place_x(0, span):.1f} {place_y(0, most * 1.05):.1f}"
+        path += "".join(f"H{place_x(when, span):.1f}V{place_y(total, most * 1.05):.1f}" for when, total in every)
         parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
         y = TOP + 14 * at
         parts.append(f'<text x="{WIDTH - RIGHT}" y="{y}" text-anchor="end" style="fill:{colour}">{escape(name)}</text>')
-    return "".join([*parts, _under("seconds"), "</svg>"])
+    return "".join([*parts, under("seconds"), "</svg>"])
 
 
 def steps(wishes: Sequence[Wished], seconds: float) -> list[tuple[float, int]]:
@@ -95,32 +95,32 @@ def _row(name: str, outcome: Outcome) -> str:
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 
 
-def _head(label: str) -> str:
+def figure(label: str) -> str:
     box = f'viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {box}>'
 
 
-def _under(words: str) -> str:
+def under(words: str) -> str:
     middle = (LEFT + WIDTH - RIGHT) / 2
     return f'<text x="{middle}" y="{HEIGHT - 14}" text-anchor="middle">{words}</text>'
 
 
-def _grid_x(most: float) -> list[str]:
+def grid_x(most: float) -> list[str]:
     parts = []
     for tick in ticks(most):
-        x = _x(tick, most)
-        parts.append(_line(x, TOP, x, HEIGHT - BOTTOM))
+        x = place_x(tick, most)
+        parts.append(rule(x, TOP, x, HEIGHT - BOTTOM))
         parts.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{tick:,.0f}</text>')
     return parts
 
 
-def _line(x1: float, y1: float, x2: float, y2: float) -> str:
+def rule(x1: float, y1: float, x2: float, y2: float) -> str:
     return f'<line class="grid" x1="{x1:.1f}" x2="{x2:.1f}" y1="{y1:.1f}" y2="{y2:.1f}"/>'
 
 
-def _x(amount: float, most: float) -> float:
+def place_x(amount: float, most: float) -> float:
     return LEFT + (WIDTH - LEFT - RIGHT) * amount / most
 
 
-def _y(amount: float, most: float) -> float:
+def place_y(amount: float, most: float) -> float:
     return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * amount / most

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -92,3 +93,34 @@ def first_seconds(trace: RequestTrace, seconds: float) -> RequestTrace:
         trace.names, trace.arrived[:kept], trace.model[:kept], trace.tokens_in[:kept], trace.tokens_out[:kept],
         trace.seconds[:kept],
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Of a trace, what came from `begin` on for `length` seconds (None: to its end), and one of `thin` requests."""
+
+    begin: float = 0.0
+    length: float | None = None
+    thin: int = 1
+
+    @property
+    def end(self) -> float:
+        """Before it what is kept ends."""
+        return float("inf") if self.length is None else self.begin + self.length
+
+
+WHOLE = Part()
+
+
+def part_of(trace: RequestTrace, part: Part, seed: int) -> RequestTrace:
+    """What is left, as a trace of its own, with the models in it. Which of `thin` stay is drawn by the seed."""
+    if part == WHOLE:
+        return trace
+    rows, draws = Rows.empty(), random.Random(seed)  # noqa: S311 - a simulation, not a secret
+    stays = [not draws.randrange(part.thin) for _ in range(len(trace))]
+    for at in np.flatnonzero((trace.arrived >= part.begin) & (trace.arrived < part.end) & np.array(stays, dtype=bool)):
+        rows.add(
+            float(trace.arrived[at]), trace.names[int(trace.model[at])],
+            (int(trace.tokens_in[at]), int(trace.tokens_out[at])), float(trace.seconds[at]),
+        )  # fmt: skip
+    return rows.trace()

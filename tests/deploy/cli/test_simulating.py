@@ -89,6 +89,8 @@ def test_page(relume: Relume, femux: list[str], tmp_path: Path) -> None:
         (["--policy", "best"], "no policy 'best'"),
         ([], "--policy"),
         (["--policy", "kpa", "--format", "wrong"], "'wrong' is not"),
+        (["--policy", "kpa", "--frontier"], "--frontier are for traces of requests"),
+        (["--policy", "kpa", "--thin", "2"], "--thin"),
     ],
 )
 def test_wrong_use(relume: Relume, femux: list[str], arguments: list[str], said: str) -> None:

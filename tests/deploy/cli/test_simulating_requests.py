@@ -59,6 +59,30 @@ def test_the_setting_counts(relume: Relume, requests: list[str]) -> None:
     assert held[1] > 40
 
 
+def test_frontiers(relume: Relume, requests: list[str], tmp_path: Path) -> None:
+    """Settings of one policy are one line of the chart; of a mere name many are tried. What all keep at equal cost is
+    told in each form."""
+    page = tmp_path / "page.html"
+    asked = ("simulate", *requests, "--frontier", "--seeds", "2", "--policy", "kpa:target=4", "--policy", "keepalive")
+    ran = relume(*asked, "-o", "json", "--html", str(page))
+    assert ran.code == 0
+    answer = json.loads(ran.out)
+    assert answer["trace"]["requests"] == 30
+    assert answer["tried"] == {"kpa": 1, "keepalive": 28}
+    assert answer["seeds"] == 2
+    assert set(answer["frontiers"]) == set(answer["equalCost"][0]["withinSlo"]) == {"kpa", "keepalive"}
+    assert page.read_text(encoding="utf-8").count("<polyline") == 2
+    lines = relume(*asked).out.splitlines()
+    assert lines[0].startswith("SETTING")
+    assert any(line.startswith("AT GPU·s") and "keepalive" in line for line in lines)
+
+
+def test_a_part(relume: Relume, requests: list[str]) -> None:
+    """From an instant on, for so long: six of the thirty."""
+    ran = relume("simulate", *requests, "--policy", "kpa", "--from", "20s", "--for", "12s", "-o", "json")
+    assert json.loads(ran.out)["trace"]["requests"] == 6
+
+
 WRONG = [
     (["--policy", "kpa:cooldown=5m"], "kpa has no option 'cooldown'"),
     (["--policy", "kpa:panicThreshold=0.5"], "greater than or equal to 1.1"),
@@ -69,6 +93,9 @@ WRONG = [
     (["--policy", "relume", "--set", "slots=0"], "whole number from 1"),
     (["--policy", "relume", "--set", "start=soon"], "is not a duration"),
     (["--policy", "relume", "--apps", "{trace}"], "--apps is for traces of minutes"),
+    (["--policy", "relume", "--seeds", "2"], "--seeds goes with --frontier"),
+    (["--policy", "relume", "--from", "noon"], "--from, --for"),
+    (["--policy", "relume", "--thin", "0"], "--thin"),
 ]
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from deploy.simulation.reading import LINE_MOST, BadTrace
-from deploy.simulation.request_files import FORMATS, SERVEGEN_TOKENS
-from deploy.simulation.requests import RequestTrace, first_seconds, joined
+from deploy.simulation.request_files import FORMATS, SERVEGEN_TOKENS, read_requests
+from deploy.simulation.requests import Part, RequestTrace, first_seconds, joined
 from events.names import DNS_LABEL_PATTERN
 from tests.support.needs import traces_folder
 
@@ -237,3 +237,27 @@ def test_the_published_traces() -> None:
     moon = FORMATS["mooncake"](folder / "mooncake_conversation_trace.jsonl.gz", 0)
     assert (len(code), len(moon)) == (8819, 12031)
     assert 56 * 60 < code.span < 58 * 60
+
+
+def test_a_part_of_a_trace(tmp_path: Path) -> None:
+    """From an instant on, for so long, and of it one of so many, by the seed; what is left begins at zero."""
+    file = tmp_path / "t.csv"
+    file.write_text("time,model\n" + "".join(f"{at},{'ab'[at >= 50]}\n" for at in range(100)))
+    part = read_requests(file, "csv", 0, Part(begin=60.0, length=20.0))
+    assert part.names == ("b",)
+    assert part.arrived.tolist() == list(range(20))
+    thin = [read_requests(file, "csv", seed, Part(thin=4)).arrived.tolist() for seed in (0, 0, 1)]
+    assert thin[0] == thin[1] != thin[2]
+    assert 10 <= len(thin[0]) <= 40
+    with pytest.raises(BadTrace, match="no request is left"):
+        read_requests(file, "csv", 0, Part(begin=100.0))
+
+
+def test_of_rates_only_what_is_asked_for_is_drawn(tmp_path: Path) -> None:
+    """A day of ServeGen's has more requests than may be replayed: a part of it at a part of its rates has few."""
+    file = tmp_path / "rps.csv"
+    file.write_text("t_s,c0,c1\n" + "".join(f"{at * 600},{1e6 if at != 2 else 1000.0},0.0\n" for at in range(6)))
+    part = read_requests(file, "servegen", 0, Part(begin=1200.0, length=600.0, thin=1000))
+    assert part.names == ("c0",)
+    assert 500 <= len(part) <= 700
+    assert part.span < 600.0
