@@ -110,7 +110,7 @@ class Story:
         self.run.read_history()
 
     def do_explain(self, names: list[str], options: dict[str, str]) -> list[str]:
-        return list(explain(Records(self.run.wish())).sentences[:-1])
+        return [text for text in explain(Records(self.run.wish())).sentences if "allocator" not in text]
 
 
 def play(text: str) -> str:
