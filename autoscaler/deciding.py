@@ -11,10 +11,10 @@ from typing import Final
 from autoscaler.asking import answered as with_answer
 from autoscaler.asking import question_of
 from autoscaler.core.agenda import Agenda
-from autoscaler.core.decide import decide, hold
+from autoscaler.core.decide import LOOK_AGAIN_AFTER_TROUBLE, decide, hold
 from autoscaler.core.model import Decision, Policy, Reason, Snapshot, in_order
 from autoscaler.core.policy import ScalingPolicy
-from autoscaler.core.view import Declared, ModelView
+from autoscaler.core.view import NO_MEMORY, Declared, ModelView
 from autoscaler.estate import Estate, Tenure
 from autoscaler.own import OwnPolicyFailed, own_policy
 from autoscaler.ports import OwnPolicies
@@ -92,7 +92,13 @@ class Decider:
         if view.recording:
             view.dirty = True
             return None
-        snapshot = view.snapshot(now, tenure.fold.world)
+        try:
+            snapshot = view.snapshot(now, tenure.fold.world)
+        except Exception:  # what is known of one model must not stop the loop for the others
+            self.policy_failures += 1
+            logger.exception("%s cannot be decided; its last wish stands", model)
+            self._agenda.at(model, Instant(now + LOOK_AGAIN_AFTER_TROUBLE))
+            return None
         if view.declared is None or snapshot is None:
             return None
         if self._elsewhere is not None and ":" in view.declared.policy.name and self._ask(tenure, view, snapshot):
@@ -180,6 +186,18 @@ class Decider:
         if one.tenure.fold.models.get(view.model) is view:
             view.recording, view.dirty, view.unsure = False, False, True
             self._agenda.urgent(view.model)
+
+    def not_recordable(self, one: Taken, error: Exception, now: Instant) -> None:
+        """No event can say the wish: it is too large, or has a number that JSON lacks. The one before stands, and what
+        was remembered is dropped, since nothing else can be without measure."""
+        view = one.view
+        self.policy_failures += 1
+        self._own.failed(one.snapshot, one.declared.policy)
+        logger.error("a decision of %s cannot be recorded; its last wish stands: %s", view.model, error)
+        if one.tenure.fold.models.get(view.model) is view:
+            view.recording, view.dirty, view.unsure = False, False, True
+            view.memory = NO_MEMORY
+            self._agenda.at(view.model, Instant(now + LOOK_AGAIN_AFTER_TROUBLE))
 
     def _decision(
         self, snapshot: Snapshot, policy: ScalingPolicy, now: Instant, answer: Decision | OwnPolicyFailed | None = None

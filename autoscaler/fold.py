@@ -58,7 +58,7 @@ class Fold:
         self.past: Fold | None = None
         """Where demand from before is read back to, meanwhile; it learns of declarations too."""
         self.unreadable = 0
-        """Declarations that could not be read; the one before stands."""
+        """Declarations and other events that could not be read; what was known before stands."""
         self._agenda = agenda
         self._tick = tick
         self.live_from = live_from
@@ -97,7 +97,11 @@ class Fold:
             self.world.gateways.passed(self._at)
         handler = self._handlers.get(type(record.envelope.data))
         if handler is not None:
-            handler(record.envelope.data, record)
+            try:
+                handler(record.envelope.data, record)
+            except Exception:  # it stays in the log: whoever starts anew would end by it again
+                self.unreadable += 1
+                logger.exception("%s of %s is passed over", type(record.envelope.data).__name__, record.envelope.source)
         if self.past is not None and isinstance(record.envelope.data, ModelDeclared):
             self.past.take(record, now)
 

@@ -10,6 +10,7 @@ raises or answers wrongly is `OwnPolicyFailed`. A running autoscaler asks it in 
 from __future__ import annotations
 
 import importlib
+import json
 import reprlib
 import sys
 from collections.abc import Callable
@@ -17,13 +18,20 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from autoscaler.core.model import Decision, Policy, Reason, Snapshot
+from autoscaler.codec import decision_json, read_decision
+from autoscaler.core.model import Decision, Policy, Reason, Snapshot, in_order
 from autoscaler.core.policy import ScalingPolicy
 from events.types.replicas import MAX_REPLICAS
 from events.units import Instant, Seconds
 
 LOOK_AGAIN = Seconds(5.0)
 """When a model is looked at again whose policy answered with a number only."""
+
+AGAIN_LEAST = Seconds(1.0)
+"""A policy that asks to be asked again at once would keep a core busy; what happens has it asked all the same."""
+
+DECISION_MOST = 64 << 10
+"""Bytes of a decision that a policy makes itself: it is recorded, with what it was taken from. (Relume's take some.)"""
 
 FOUND_MOST = 64
 
@@ -70,9 +78,24 @@ def _checked(path: str, function: Callable[[Snapshot, ScalingPolicy, Instant], o
                 f"{path} answered {reprlib.repr(number)}; it must be a whole number from 0 to {MAX_REPLICAS}"
             )
         if answer is not None:
-            return answer
+            return _whole(path, answer, now)
         memory = replace(snapshot.memory, last_busy_at=snapshot.demand.last_active_at)
         again = now + LOOK_AGAIN
         return Decision(replicas=number, reasons=(Reason.OWN_POLICY,), memory=memory, again_at=again)
 
     return decide
+
+
+def _whole(path: str, answer: Decision, now: Instant) -> Decision:
+    """A decision of its own making, which may hold anything. It is looked at again in a second at the earliest."""
+    try:
+        raw = decision_json(replace(answer, reasons=in_order(set(answer.reasons))))
+        size = len(json.dumps(raw))
+        decision = read_decision(raw)
+    except Exception as error:
+        raise OwnPolicyFailed(f"{path} answered what is no decision: {type(error).__name__}: {error}"[:1000]) from error
+    if size > DECISION_MOST:
+        raise OwnPolicyFailed(f"{path} answered a decision of {size} bytes; it may have {DECISION_MOST}")
+    if decision.again_at is not None and decision.again_at < now + AGAIN_LEAST:
+        return replace(decision, again_at=now + AGAIN_LEAST)
+    return decision

@@ -12,6 +12,7 @@ from autoscaler.waiting import Pauses, Waker
 from events.clock import Clock
 from events.envelope import AnyEnvelope
 from events.log import EventLog, LogClosed, LogUnavailable
+from events.payload import Unencodable
 from events.writer import EventWriter
 
 RECORDINGS_MOST: Final = 16
@@ -67,6 +68,13 @@ class Recorder:
             await self._pauses.after(self._tries, error)
             for one in taken:
                 decider.not_recorded(one)
+            return
+        except Unencodable as error:
+            if len(taken) > 1:  # which of them is not told; nothing was written
+                for one in taken:
+                    await self._record([one], decider)
+            else:
+                decider.not_recordable(taken[0], error, self._clock.now())
             return
         self._tries = 0
         self.recorded += len(taken)

@@ -25,6 +25,9 @@ SPANS_MOST: Final = 12
 STILL: Final = 1.1
 """Nothing is told while the ready replicas change by more than a tenth: answers of before and after are mixed."""
 
+BUCKET_MOST: Final = bucket_within(1e6)
+"""Gateways put all that is longer into this bucket; others may tell of higher ones."""
+
 REPLICAS_MOST: Final = 256
 """Replicas whose own counters are remembered."""
 
@@ -119,11 +122,11 @@ class Serving:
         """What a window tells. (Most windows tell of no answer: what is late is then not looked for.)"""
         sketch = self._judged(window, 0)
         if not (window.first_byte.count or window.total.count):
-            length, waits = window.ended_at - window.started_at, window.held
+            length, waits = _length(window), window.held
             return (window.running_seconds, length, float(window.tokens_out), waits.sum, float(waits.count), 0.0, 0.0,
                     *self._nothing)  # fmt: skip
         counts = [
-            window.running_seconds, window.ended_at - window.started_at, float(window.tokens_out), window.held.sum,
+            window.running_seconds, _length(window), float(window.tokens_out), window.held.sum,
             float(window.held.count), sketch.sum, float(sketch.count),
         ]  # fmt: skip
         held: float | None = None
@@ -178,6 +181,11 @@ class Serving:
         )  # fmt: skip
 
 
+def _length(window: RequestWindow) -> float:
+    """Seconds; of a gateway whose clock went back, none."""
+    return max(0.0, window.ended_at - window.started_at)
+
+
 def _longest(held: Sketch) -> float:
     """The most that any of them can have waited."""
-    return 0.0 if not held.buckets or not held.sum else float(GAMMA ** held.buckets[-1][0])
+    return 0.0 if not held.buckets or not held.sum else float(GAMMA ** min(BUCKET_MOST, held.buckets[-1][0]))
