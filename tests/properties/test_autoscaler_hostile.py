@@ -46,7 +46,7 @@ class Teller:
         return self.draw.choice((now, now - 1, now + 1, now - 3600, now + 86_400 * 400, 1e-9, 1e18, 1e308))
 
     def sketch(self) -> Sketch:
-        buckets = self.draw.sample((-200, -60, 0, 5, 30, 139, 8000, 10**9), self.draw.choice((0, 0, 1, 3)))
+        buckets = self.draw.sample((-200, -60, 0, 5, 30, 139, 8000, 10**9), self.draw.choice((0, 1, 1, 3)))
         told = tuple((bucket, self.count()) for bucket in sorted(buckets))
         return Sketch(buckets=told, count=sum(count for _, count in told), sum=self.number())
 
@@ -86,7 +86,7 @@ class Teller:
                                    waiting=self.number(), tokens_out_total=self.number()),
             lambda: observed(self.draw.choice((0, 1, 3)), self.draw.choice((0, 1))),
         )  # fmt: skip
-        return self.draw.choice(tellers)()
+        return self.draw.choice((*tellers, *[tellers[0]] * len(tellers)))()
 
     def declaration(self) -> ModelDeclared:
         scaling: dict[str, object] = {
