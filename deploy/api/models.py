@@ -35,6 +35,7 @@ from deploy.api.shapes import (
     ScaleBody,
 )
 from deploy.api.status import phase_times
+from deploy.spec.problem import shown
 from events.clock import Clock
 from events.fence import Owners
 from events.log import EventLog, Query, Record
@@ -206,14 +207,15 @@ def _is_letter(record: Record) -> bool:
 
 def _scale_body(raw: bytes) -> ScaleBody:
     try:
-        return ScaleBody.model_validate_json(raw)
+        return ScaleBody.model_validate_json(raw, strict=True)
     except ValidationError as error:
         fields = [
             FieldProblem(
                 path=".".join(str(part) for part in one["loc"]), rule=one["msg"],
+                value=None if one["type"] == "missing" else shown(one["input"]),
                 remedy='write {"replicas": 2, "for": "10m"}',
             )
-            for one in error.errors(include_url=False, include_input=False)
+            for one in error.errors(include_url=False)
         ]  # fmt: skip
         detail = "the body does not say how many replicas for how long"
         raise refuse(HTTPStatus.UNPROCESSABLE_ENTITY, "refused", detail, fields=fields) from error

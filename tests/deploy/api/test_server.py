@@ -155,6 +155,8 @@ async def test_scale_sets_an_override(admin: Admin) -> None:
     [
         ({"replicas": -1, "for": "10m"}, 422), ({"replicas": 1}, 422), ({"replicas": 1, "for": "ten"}, 400),
         ({"replicas": 1, "for": "0s"}, 400), ({"replicas": 1, "for": "31d"}, 400), ([], 422),
+        ({"replicas": True, "for": "1m"}, 422), ({"replicas": "1", "for": "1m"}, 422),
+        ({"replicas": 501, "for": "1m"}, 422), ({"replicas": 1.5, "for": "1m"}, 422), ({"replicas": 1, "for": 60}, 422),
     ],
 )  # fmt: skip
 async def test_scale_refuses_what_makes_no_sense(admin: Admin, body: object, status: int) -> None:
@@ -162,7 +164,9 @@ async def test_scale_refuses_what_makes_no_sense(admin: Admin, body: object, sta
     await admin.apply()
     async with admin.http.put("/v1alpha1/models/echo/scale", json=body) as response:
         assert response.status == status
-        assert (await response.json(content_type=None))["problems"][0]["remedy"]
+        problem = (await response.json(content_type=None))["problems"][0]
+        assert problem["remedy"]
+        assert problem["rule"] == "Field required" or problem["value"]
     assert (await admin.get("/v1alpha1/models/echo"))[1]["status"]["override"] is None
 
 

@@ -137,7 +137,7 @@ def test_completion_offers_names_of_the_running_relume(live: LiveAdmin) -> None:
         (("get", "modles"), "did you mean models?"), (("get", "foo"), "one of models"),
         (("describe", "echo"), "write: relume describe model echo"),
         (("delete", "echo"), "write: relume delete model echo"),
-        (("scale", "echo", "many"), "write 0 to 10000, or auto"),
+        (("scale", "echo", "many"), "write 0 to 500, or auto"),
     ],
 )  # fmt: skip
 def test_wrong_words_are_answered_with_right_ones(relume: Relume, arguments: tuple[str, ...], says: str) -> None:

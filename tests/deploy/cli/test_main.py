@@ -11,8 +11,10 @@ from pathlib import Path
 import click
 import pytest
 
+from deploy.cli import asking
 from deploy.cli.commands import LazyGroup
 from deploy.cli.main import COMMANDS, cli
+from events.types.replicas import MAX_REPLICAS
 from tests.deploy.cli.conftest import LiveAdmin, Relume
 from tests.support.admin import ECHO
 
@@ -209,3 +211,8 @@ def test_a_closed_stream_is_no_place_for_a_file(tmp_path: Path, closed: int) -> 
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!")
     assert b"Traceback" not in ran.stderr
+
+
+def test_the_most_that_may_be_typed_is_the_most_that_may_be() -> None:
+    """`relume scale` has the number by itself, for quickness."""
+    assert asking.MOST == MAX_REPLICAS
