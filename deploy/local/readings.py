@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from typing import Final
 
 from events.types.metrics import ReplicaMetrics
@@ -43,16 +44,19 @@ _SAMPLE: Final = re.compile(
 
 
 def read_metrics(exposition: bytes, model: str, replica: str, revision: int) -> ReplicaMetrics:
-    """The numbers in a Prometheus text exposition; samples of one name (by label) are added. None: not there."""
+    """The numbers in a Prometheus text exposition; samples of one name (by label) are added, but of a use the fullest
+    counts: an engine of several ranks tells of each. None: not there. A last line that does not end was cut off in the
+    middle, and so perhaps its number."""
     sums: dict[str, float] = {}
-    for raw, labels, number in _SAMPLE.findall(exposition):
+    for raw, labels, number in _SAMPLE.findall(exposition, 0, exposition.rfind(b"\n") + 1):
         try:
             value = float(number)
         except ValueError:
             continue  # not a number: as if it were not there
         if math.isfinite(value) and value >= 0:
             name = _with_kind(raw.decode(), labels)
-            sums[name] = sums.get(name, 0.0) + value
+            before = sums.get(name, 0.0)
+            sums[name] = max(before, value) if name in KV_USE else min(before + value, sys.float_info.max)
     first = {
         field: next((sums[name] for name in names if name in sums), None)
         for field, names in (

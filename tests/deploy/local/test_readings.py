@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from deploy.local.readings import read_metrics
@@ -12,6 +14,7 @@ vllm:num_requests_running{engine="0",model_name="m"} 3.0
 vllm:num_requests_running{engine="1",model_name="m"} 1.0
 vllm:num_requests_waiting{engine="0",model_name="m"} 2.0
 vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25
+vllm:kv_cache_usage_perc{engine="1",model_name="m"} 0.125
 vllm:prompt_tokens_total{model_name="m"} 100.0
 vllm:generation_tokens_total{model_name="m"} 200.0
 vllm:num_requests_waiting_by_reason{reason="capacity"} 9.0
@@ -61,9 +64,15 @@ tgi_batch_current_size 4
         (b"vllm:num_requests_running NaN\nvllm:num_requests_waiting many\n", (None, None, None, None, None)),
         (b'nv_trt_llm_request_metrics{model="m"} 7\n', (None, None, None, None, None)),
         (b"my_vllm:num_requests_running 7\n# vllm:num_requests_running 8\n", (None, None, None, None, None)),
+        (b"vllm:num_requests_running 4\nvllm:generation_tokens_total 12", (4.0, None, None, None, None)),
+        (b'tgi_queue_size{a="1"} 1.7e308\ntgi_queue_size{a="2"} 1.7e308\n',
+         (None, sys.float_info.max, None, None, None)),
+        (LLAMACPP.replace(b"\n", b"\r\n"), (4.0, 2.0, 0.25, 100.0, 200.0)),
+        (b"\xff\xfe\x00" * 99 + b"\nllamacpp:requests_deferred{a=\"\xff}\"} 2 1700000000\n\x00",
+         (None, 2.0, None, None, None)),
     ],
     ids=["vllm", "sglang", "llama.cpp", "trtllm-serve", "triton trt-llm", "triton", "tgi", "empty", "garbage",
-         "without the label", "other names"],
+         "without the label", "other names", "cut off", "beyond all numbers", "of another system", "not text"],
 )  # fmt: skip
 def test_the_words_of_engines(exposition: bytes, told: tuple[float | None, ...]) -> None:
     """Each says the same in its own names; what is not said is not known. (Expositions as the engines' documents show
