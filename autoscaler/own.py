@@ -56,8 +56,10 @@ def _found(path: str) -> Callable[[Snapshot, ScalingPolicy, Instant], object]:
         sys.path.append(here)
     try:
         function: object = getattr(importlib.import_module(module), name, None)
-    except (Exception, SystemExit) as error:
-        raise OwnPolicyFailed(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise OwnPolicyFailed(f"{path} cannot be imported: {words_of(error)}") from error
     if not callable(function):
         raise OwnPolicyFailed(f"{path}: {module} has no function {name!r}")
     return function
@@ -67,8 +69,10 @@ def _checked(path: str, function: Callable[[Snapshot, ScalingPolicy, Instant], o
     def decide(snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> Decision:
         try:
             answer = function(snapshot, policy, now)
-        except (Exception, SystemExit) as error:
-            raise OwnPolicyFailed(f"{path} raised {type(error).__name__}: {error}") from error
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise OwnPolicyFailed(f"{path} raised {words_of(error)}") from error
         if isinstance(answer, Decision):
             number: object = answer.replicas
         else:
@@ -84,6 +88,15 @@ def _checked(path: str, function: Callable[[Snapshot, ScalingPolicy, Instant], o
         return Decision(replicas=number, reasons=(Reason.OWN_POLICY,), memory=memory, again_at=again)
 
     return decide
+
+
+def words_of(error: BaseException) -> str:
+    """What an error of somebody else's says, bounded; it may fail at that too."""
+    try:
+        said = f": {error}"
+    except Exception:  # noqa: BLE001 - as said
+        said = ", which has no words"
+    return f"{type(error).__name__}{said}"[:1000]
 
 
 def _whole(path: str, answer: Decision, now: Instant) -> Decision:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 from collections.abc import Callable, Sequence
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,17 @@ from deploy.cli.failing import Refused
 Function = Callable[..., Any]
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+class NumberRange(click.FloatRange):
+    """A number within bounds; NaN is within none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """See `click.ParamType.convert`."""
+        number = float(super().convert(value, param, ctx))
+        if isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
 
 
 def talking(function: Function) -> Function:

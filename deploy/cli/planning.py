@@ -13,7 +13,7 @@ import click
 from deploy.cli.commands import command
 from deploy.cli.connection import Connection
 from deploy.cli.failing import Refused
-from deploy.cli.options import output, talking
+from deploy.cli.options import NumberRange, output, talking
 from deploy.cli.output import say, show_json
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--seed", type=click.IntRange(0), help="Shuffle the pods, and draw more until the cluster is full.")
 @click.option(
     "--arrivals",
-    type=click.FloatRange(0.01, 10),
+    type=NumberRange(0.01, 10),
     metavar="FACTOR",
     help="With --seed: how much is asked for, in all GPUs of the cluster. [default: 1.3]",
 )
@@ -60,7 +60,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     metavar="DIR",
     help="Write nodes.csv and pods.csv of a cluster like the published one, and stop.",
 )
-@click.option("--scale", type=click.FloatRange(0.001, 100), help="With --generate: how large. [default: 1]")
+@click.option("--scale", type=NumberRange(0.001, 100), help="With --generate: how large. [default: 1]")
 @output("text", "json")
 @talking
 def plan(  # noqa: PLR0913 - one parameter an option

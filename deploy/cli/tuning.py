@@ -14,7 +14,7 @@ from deploy.cli import simulating_requests
 from deploy.cli.commands import command
 from deploy.cli.connection import Connection, segment
 from deploy.cli.failing import Refused
-from deploy.cli.options import complete_models, output, talking
+from deploy.cli.options import NumberRange, complete_models, output, talking
 from deploy.cli.output import say, show_json
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class _Case:
 )  # fmt: skip
 @click.option("--format", "form", type=click.Choice(simulating_requests.FORMATS), help="How the trace is written.")
 @click.option(
-    "--within", type=click.FloatRange(0, 100, min_open=True), default=99.0, show_default=True, metavar="PERCENT",
+    "--within", type=NumberRange(0, 100, min_open=True), default=99.0, show_default=True, metavar="PERCENT",
     help="The goal: so many of a hundred requests within slo, with the fewest GPU-seconds.",
 )  # fmt: skip
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Of the simulated cluster: see simulate.")

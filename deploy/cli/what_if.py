@@ -4,12 +4,12 @@ that, decided from each recorded situation."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from deploy.cli.connection import Connection
 from deploy.cli.failing import Refused
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Item = Mapping[str, Any]
 Row = dict[str, Any]
+T = TypeVar("T")
 
 
 AT_ONCE: Final = 1.0
@@ -249,40 +250,56 @@ def _read(item: Item) -> ScalingPolicy | None:
 def _instead(file: Path, given: Mapping[str, Any], was: ScalingPolicy) -> ScalingPolicy:
     """The policy that a file gives, for the model whose policy was this: what a whole document says beside its scaling
     (slots, priority, slo, resources, sleep) counts too, and what it leaves out is as it was."""
-    from pydantic import ValidationError  # noqa: PLC0415 - as above
+    from pydantic import TypeAdapter  # noqa: PLC0415 - as above
 
     from autoscaler.core.policy import by_pool  # noqa: PLC0415 - as above
     from autoscaler.declared import gpus_taken  # noqa: PLC0415 - as above
+    from autoscaler.policy_spec import OWN_PATTERN, POLICIES  # noqa: PLC0415 - as above
     from autoscaler.slo_spec import SloSlice, promising  # noqa: PLC0415 - as above
     from autoscaler.spec import ScalingSpec  # noqa: PLC0415 - as above
+    from preemption.spec import Priority  # noqa: PLC0415 - as above
+    from runtime.spec import Slots  # noqa: PLC0415 - as above
 
     scaling, spec = given["scaling"], given["spec"]
-    try:
-        slots, priority = int(spec.get("slots", was.slots)), int(spec.get("priority", was.priority))
-        resolved = ScalingSpec.model_validate(scaling).resolve(slots=slots, priority=priority)
-        objectives = SloSlice.model_validate(spec["slo"]).objectives() if "slo" in spec else was.objectives
-        gpus = gpus_taken(spec["resources"]) if "resources" in spec else was.gpus
-        sleeps = "sleep" in spec["coldStart"] if "coldStart" in spec else was.sleeps
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise Refused(f"{file}: {where or 'scaling'}: {first['msg']}", remedy="see docs/reference/model.md") from error
-    except (ValueError, TypeError) as error:
-        raise Refused(f"{file}: {error}", remedy="see docs/reference/model.md") from error
+
+    def part(name: str, read: Callable[[Any], T], before: T) -> T:
+        return _part(file, name, lambda: read(spec[name])) if name in spec else before
+
+    whole: Mapping[str, TypeAdapter[int]] = {"slots": TypeAdapter(Slots), "priority": TypeAdapter(Priority)}
+    slots = part("slots", lambda told: whole["slots"].validate_python(told, strict=True), was.slots)
+    priority = part("priority", lambda told: whole["priority"].validate_python(told, strict=True), was.priority)
+    resolved = _part(file, "", lambda: ScalingSpec.model_validate(scaling).resolve(slots=slots, priority=priority))
+    if resolved.name not in POLICIES and not OWN_PATTERN.fullmatch(resolved.name):
+        known = f"one of {', '.join(POLICIES)}, or module.path:function"
+        raise Refused(f"{file}: policy: there is no policy {resolved.name!r}", remedy=known)
+    if resolved.target > slots:
+        raise Refused(
+            f"{file}: target: {resolved.target:g} is above slots {slots}", remedy="lower it, or raise spec.slots"
+        )
+    objectives = part("slo", lambda told: SloSlice.model_validate(told).objectives(), was.objectives)
+    gpus = part("resources", gpus_taken, was.gpus)
+    sleeps = part("coldStart", lambda told: "sleep" in told, was.sleeps)
     resolved = by_pool(replace(resolved, gpus=gpus, sleeps=sleeps), was.pool_cost)
     return promising(resolved, objectives, target_given="target" in scaling)
+
+
+def _part(file: Path, name: str, read: Callable[[], T]) -> T:
+    from pydantic import ValidationError  # noqa: PLC0415 - as above
+
+    try:
+        return read()
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join([name] * bool(name) + [str(part) for part in first["loc"]]) or "scaling"
+        raise Refused(f"{file}: {where}: {first['msg']}", remedy="see docs/reference/model.md") from error
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise Refused(f"{file}: {name or 'scaling'}: {error}", remedy="see docs/reference/model.md") from error
 
 
 def _given(file: Path) -> dict[str, dict[str, Any]]:
     """`scaling`: a model's `spec.scaling`, of a whole document, of its `scaling:` alone, or bare. `spec`: what a whole
     document says."""
-    from ruamel.yaml import YAML  # noqa: PLC0415 - as above
-    from ruamel.yaml.error import YAMLError  # noqa: PLC0415 - as above
-
-    try:
-        read: Any = YAML(typ="safe").load(file.read_text(encoding="utf-8"))
-    except (OSError, YAMLError, UnicodeDecodeError) as error:
-        raise Refused(f"{file} cannot be read: {error}") from error
+    read = _document(file)
     spec: dict[str, Any] = {}
     if isinstance(read, dict) and isinstance(read.get("spec"), dict):
         spec = read = read["spec"]
@@ -293,3 +310,22 @@ def _given(file: Path) -> dict[str, dict[str, Any]]:
     if not isinstance(read, dict):
         raise Refused(f"{file} has no mapping", remedy="write such as: policy: kpa")
     return {"scaling": read, "spec": spec}
+
+
+def _document(file: Path) -> Any:
+    """The one document of a file."""
+    from deploy.spec.tree import read_trees  # noqa: PLC0415 - as above
+
+    try:
+        trees, problems = read_trees(file.read_bytes(), str(file))
+    except OSError as error:
+        raise Refused(f"{file} cannot be read: {error.strerror}") from error
+    problems += [problem for tree in trees for problem in tree.problems]
+    if problems:
+        raise Refused(str(problems[0]))
+    if len(trees) > 1:
+        raise Refused(f"{file} has {len(trees)} documents", remedy="leave the one that is meant")
+    read = trees[0].value if trees else None
+    if isinstance(read, dict) and read.get("kind", "Model") != "Model":
+        raise Refused(f"{file}: kind: {read['kind']!r} is no Model", remedy="give a Model, or its scaling alone")
+    return read

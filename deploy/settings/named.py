@@ -16,7 +16,7 @@ def read_named(path: Path, entries: TypeAdapter[dict[str, T]]) -> dict[str, T]:
     """The entries of a YAML file, by name; none of an empty one. ValueError says in a sentence what is wrong."""
     try:
         told = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, YAMLError) as error:
+    except (OSError, UnicodeDecodeError, YAMLError, RecursionError) as error:
         raise ValueError(f"it cannot be read ({error})") from error
     try:
         return entries.validate_python({} if told is None else told)

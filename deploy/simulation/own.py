@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from autoscaler.own import words_of
 from events.types.replicas import MAX_REPLICAS
 
 Function = Callable[[Sequence[int]], object]
@@ -44,10 +45,10 @@ class OwnPolicy:
         function = found(self.path)
         try:
             held = function(state)
-        except (Exception, SystemExit) as error:
-            raise BrokenPolicy(
-                f"policy {self.path} raised {type(error).__name__} after {len(state)} grains: {error}"
-            ) from error
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise BrokenPolicy(f"policy {self.path} after {len(state)} grains raised {words_of(error)}") from error
         if isinstance(held, bool) or not isinstance(held, int) or not 0 <= held <= MAX_REPLICAS:
             raise BrokenPolicy(
                 f"policy {self.path} answered {reprlib.repr(held)} after {len(state)} grains; "
@@ -65,8 +66,10 @@ def found(path: str) -> Function:
         sys.path.insert(0, here)
     try:
         function: object = getattr(importlib.import_module(module), name, None)
-    except (Exception, SystemExit) as error:
-        raise BrokenPolicy(f"policy {path} cannot be imported: {type(error).__name__}: {error}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise BrokenPolicy(f"policy {path} cannot be imported: {words_of(error)}") from error
     if not callable(function):
         raise BrokenPolicy(f"policy {path}: {module} has no function {name!r}")
     return function

@@ -72,13 +72,28 @@ def test_what_is_refused(relume: Relume, live: LiveAdmin, told: list[WishDecided
     assert "nothing on record is as old" in ran.err
     file = tmp_path / "policy.yaml"
     for text, words in (
-        ("policy: magic:\n", "cannot be read"),
+        ("policy: magic:\n", "policy.yaml:1: the document: this is not YAML"),
         ("- 1\n", "no mapping"),
+        ("", "no mapping"),
         ("maxReplicas: 0\n", "maxReplicas"),
+        ("[" * 5000, "nested deeper"),
+        ("maxReplicas: 1" + "0" * 5000, "too large"),
+        ("policy: kpa\n---\npolicy: hpa\n", "2 documents"),
+        ("policy: kap\n", "there is no policy 'kap'"),
+        ("target: 999\n", "target: 999 is above slots 4"),
+        ("kind: TrainingJob\nspec: {}\n", "'TrainingJob' is no Model"),
+        ("spec: {slots: many, scaling: {}}\n", "slots: Input should be a valid integer"),
+        ("spec: {slots: 0, scaling: {}}\n", "slots: Input should be greater than or equal to 1"),
+        ("spec: {slots: .inf, scaling: {}}\n", "slots: Input should be a valid integer"),
+        ("spec: {priority: 1e999, scaling: {}}\n", "priority: Input should be"),
+        ("spec: {slo: 3, scaling: {}}\n", "slo: Input should be"),
+        ("spec: {resources: [1], scaling: {}}\n", "resources: Input should be"),
+        ("spec: {coldStart: 3, scaling: {}}\n", "coldStart: argument of type 'int'"),
     ):
         file.write_text(text, encoding="utf-8")
         assert (ran := relume("explain", "echo", "--what-if", str(file), live=live)).code == 1
         assert words in ran.err
+        assert ran.out == ""
 
 
 def test_nothing_decided_yet(relume: Relume, live: LiveAdmin) -> None:

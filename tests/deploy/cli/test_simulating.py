@@ -127,7 +127,10 @@ def test_a_broken_trace_is_refused(relume: Relume, tmp_path: Path, text: str, sa
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("raise ValueError('lost')", "raised ValueError after 0 grains: lost"),
+        ("raise ValueError('lost')", "after 0 grains raised ValueError: lost"),
+        ("raise BaseException('all')", "raised BaseException: all"),
+        ("raise type('Mute', (Exception,), {'__str__': lambda _: 1 / 0})", "raised Mute, which has no words"),
+        ("return type('Odd', (), {'__repr__': lambda _: 1 / 0})()", "answered <Odd instance"),
         ("return -1", "answered -1 after 0 grains"),
         ("return None", "answered None"),
         ("raise SystemExit(0)", "raised SystemExit"),

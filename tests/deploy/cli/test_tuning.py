@@ -52,9 +52,12 @@ def test_a_goal_that_nothing_keeps(relume: Relume, bursts: list[str]) -> None:
     assert ran.out.startswith("spec:")
 
 
-@pytest.mark.parametrize("options", [[], ["echo", "--format", "csv"]])
+@pytest.mark.parametrize(
+    "options",
+    [[], ["echo", "--format", "csv"], *[["echo", "--within", part] for part in ("nan", "inf", "0", "-1", "x")]],
+)
 def test_wrong_use(relume: Relume, options: list[str]) -> None:
-    """A model or a trace, and a trace with its format."""
+    """A model or a trace, and a trace with its format; a goal that is a part of a hundred."""
     assert relume("tune", *options).code == 2
 
 
