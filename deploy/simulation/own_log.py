@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from deploy.simulation.reading import BadTrace
+from deploy.simulation.request_files import REQUESTS_MOST, SECONDS_MOST, whole
 from deploy.simulation.requests import RequestTrace, Rows
 
 WINDOW: Final = "relume.request.window.v1"
@@ -25,8 +26,12 @@ def read_windows(events: Iterable[Mapping[str, Any]], model: str) -> RequestTrac
     windows = [one for one in newest.values() if one.get("arrivals", 0) > 0]
     if not windows:
         raise BadTrace(f"nobody has asked for {model} in what the log still has")
+    if sum(int(one["arrivals"]) for one in windows) > REQUESTS_MOST:
+        raise BadTrace(f"the log tells of more than {REQUESTS_MOST} requests to {model}, at most so many are replayed")
     finishes = sum(float(one.get("finishes", 0)) for one in newest.values())
     running = sum(float(one.get("runningSeconds", 0.0)) for one in newest.values())
+    if not 0.0 <= running <= SECONDS_MOST * max(1.0, finishes):
+        raise BadTrace(f"by the log the requests to {model} took {running:g} s in all, which cannot be")
     if not finishes:
         raise BadTrace(f"no request to {model} has ended in what the log still has, so none can be replayed")
     rows = Rows.empty()
@@ -34,4 +39,4 @@ def read_windows(events: Iterable[Mapping[str, Any]], model: str) -> RequestTrac
         begin, end, count = float(one["startedAt"]), float(one["endedAt"]), int(one["arrivals"])
         for at in range(count):
             rows.add(begin + (end - begin) * (at + 0.5) / count, model, (0, 0), running / finishes)
-    return rows.trace()
+    return whole(rows, f"the log of {model}")

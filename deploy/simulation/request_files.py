@@ -53,7 +53,7 @@ def read_azure_llm(path: Path, _: int) -> RequestTrace:
             where = f"{path}, line {line}"
             tokens_in, tokens_out = (_tokens(row[size], header[size], where) for size in sizes)
             _add(rows, time_of(row[at], "TIMESTAMP", where), name, (tokens_in, tokens_out))
-    return _whole(rows, path)
+    return whole(rows, path)
 
 
 def read_mooncake(path: Path, _: int) -> RequestTrace:
@@ -65,7 +65,7 @@ def read_mooncake(path: Path, _: int) -> RequestTrace:
                 told, where = json_object(line, path, number), f"{path}, line {number}"
                 sizes = (_told_tokens(told, "input_length", where), _told_tokens(told, "output_length", where))
                 _add(rows, time_of(told.get("timestamp"), "timestamp", where, unit=0.001), name, sizes)
-    return _whole(rows, path)
+    return whole(rows, path)
 
 
 SERVEGEN_TOKENS: Final = (1000, 250)
@@ -96,7 +96,7 @@ def read_servegen(path: Path, seed: int, part: Part = WHOLE) -> RequestTrace:
             while arrives < begin + length:
                 _add(rows, arrives, name, SERVEGEN_TOKENS)
                 arrives += draws.expovariate(rate)
-    return _whole(rows, path)
+    return whole(rows, path)
 
 
 def _rates(path: Path) -> tuple[list[str], list[list[float]]]:
@@ -134,7 +134,7 @@ def read_csv(path: Path, _: int) -> RequestTrace:
             tokens = (_told_tokens(told, "inputTokens", where), _told_tokens(told, "outputTokens", where))
             model = _model(told.get("model"), where) or name
             _add(rows, time_of(told.get("time"), "time", where), model, tokens, _seconds(told.get("seconds"), where))
-    return _whole(rows, path)
+    return whole(rows, path)
 
 
 SERVEGEN: Final = "servegen"
@@ -171,7 +171,8 @@ def _add(rows: Rows, at: float, model: str, tokens: tuple[int, int], seconds: fl
     rows.add(at, model, tokens, seconds)
 
 
-def _whole(rows: Rows, path: Path) -> RequestTrace:
+def whole(rows: Rows, path: Path | str) -> RequestTrace:
+    """What was gathered, if it can be replayed. Raises BadTrace, which names `path`."""
     if not rows.arrived:
         raise BadTrace(f"{path}: there is no request in it")
     days = (max(rows.arrived) - min(rows.arrived)) / 86_400

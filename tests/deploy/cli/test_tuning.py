@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -136,7 +137,7 @@ def test_a_model_that_nobody_asked_for(relume: Relume, live: LiveAdmin) -> None:
 def test_windows_become_requests() -> None:
     """Spread over their windows, as long as the mean; a window that grew counts once."""
 
-    def event(begin: float, arrivals: int, finishes: int) -> dict[str, object]:
+    def event(begin: float, arrivals: int, finishes: int) -> dict[str, Any]:
         data = {
             "model": "m", "startedAt": begin, "endedAt": begin + 1, "arrivals": arrivals, "finishes": finishes,
             "runningSeconds": 3.0,
@@ -148,3 +149,12 @@ def test_windows_become_requests() -> None:
     assert trace.seconds.tolist() == [3.0] * 3
     with pytest.raises(BadTrace, match="no request to m has ended"):
         read_windows([event(10.0, 1, 0)], "m")
+    with pytest.raises(BadTrace, match="more than 20000000 requests"):
+        read_windows([event(10.0, 1, 1), event(20.0, 2**62, 1)], "m")
+    with pytest.raises(BadTrace, match="span 11574 days"):
+        read_windows([event(10.0, 1, 1), event(1e9, 1, 1)], "m")
+    for seconds in (1e300, -1.0):
+        told = event(10.0, 1, 1)
+        told["data"] |= {"runningSeconds": seconds}
+        with pytest.raises(BadTrace, match="which cannot be"):
+            read_windows([told], "m")
