@@ -25,6 +25,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from tests.support.standing_still import freeze
+
 PLACE: Final = Path(__file__).parent / "kafka"
 CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qk"
 READY_WITHIN: Final = 120.0  # seconds; a broker takes 1 to 4, ten times that on a busy machine
@@ -126,7 +128,8 @@ class Broker:
 
     def freeze(self) -> None:
         """Let it stand still with its connections open: SIGSTOP."""
-        self._signal(signal.SIGSTOP)
+        assert self._process is not None
+        freeze(self._process.pid)
 
     def thaw(self) -> None:
         """Let it go on: SIGCONT."""

@@ -27,6 +27,7 @@ from deploy.kubernetes.resources import DEFINITIONS
 from tests.support.kafka_broker import end_with_this_process, free_port
 from tests.support.kube_binary import binary
 from tests.support.kube_certificates import Papers, write_papers
+from tests.support.standing_still import freeze
 
 READY_WITHIN: Final = 180.0
 """Seconds; all four take 5 on a free machine."""
@@ -107,7 +108,7 @@ class ControlPlane:
 
     def freeze_api_server(self) -> None:
         """It stands still with its connections open."""
-        self._processes["kube-apiserver"].send_signal(signal.SIGSTOP)
+        freeze(self._processes["kube-apiserver"].pid)
 
     def revive(self) -> None:
         """Whatever was done to the API server: it runs again."""
