@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from math import ceil
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim
@@ -14,6 +15,9 @@ from events.units import Instant
 
 OPENINGS_MOST = 1_000_000
 """Openings that are looked at, at most, to find which are open: a week of minutes is a hundredth."""
+
+STRIDE = 28 * 86_400
+"""Seconds in which a zone's clock is changed once at most: Ramadan's two changes in Morocco are further apart."""
 
 
 class Schedules:
@@ -46,7 +50,9 @@ def _window(one: SchedulePolicy, now: Instant) -> tuple[int, Instant]:
     treated as Debian's cron does (see cronsim).
     """
     here = datetime.fromtimestamp(now, UTC).astimezone(ZoneInfo(one.timezone))
-    following = next(CronSim(one.cron, here)).timestamp()
+    coming = (found.timestamp() for found in CronSim(one.cron, here))
+    later = next(at for at in coming if at > now)  # in an hour that comes twice the first may be over
+    following = _before_a_shift(now, later, ZoneInfo(one.timezone))
     before = next(CronSim(one.cron, here, reverse=True), None)
     opened = None if before is None else before.timestamp()
     on_time = here.replace(second=0, microsecond=0)
@@ -59,3 +65,19 @@ def _window(one: SchedulePolicy, now: Instant) -> tuple[int, Instant]:
         return 0, Instant(following)
     closes = opened + one.duration
     return one.min_replicas, Instant(min(closes, following) if following > now else closes)
+
+
+def _before_a_shift(now: Instant, until: float, zone: ZoneInfo) -> float:
+    """`until`, or the second at which the zone's clock is changed before it: what comes after that is found then.
+    (cronsim takes each change for one of an hour; Lord Howe's is half of one.)"""
+    was, same = _offset(now, zone), int(now)
+    while (other := min(same + STRIDE, ceil(until))) > same and _offset(other, zone) == was:
+        same = other
+    while other - same > 1:
+        middle = (same + other) // 2
+        same, other = (middle, other) if _offset(middle, zone) == was else (same, middle)
+    return min(float(other), until)
+
+
+def _offset(at: float, zone: ZoneInfo) -> timedelta | None:
+    return datetime.fromtimestamp(at, zone).utcoffset()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import datetime
 
 import pytest
@@ -40,6 +41,27 @@ def test_when_it_is_open(schedule: SchedulePolicy, now: str, replicas: int, unti
     """What it wants, and when that changes or must be looked at again."""
     found = Schedules([schedule])(instant(now))
     assert (found.replicas, found.changes_at) == (replicas, instant(until))
+
+
+HALF = SchedulePolicy(cron="0 5 * * *", timezone="Australia/Lord_Howe", min_replicas=2, duration=Seconds(3600.0))
+JUNE = SchedulePolicy(cron="38 1 * 6 *", timezone="Australia/Lord_Howe", min_replicas=2, duration=Seconds(300.0))
+RAMADAN = SchedulePolicy(cron="15 4 * * *", timezone="Africa/Casablanca", min_replicas=2, duration=Seconds(7200.0))
+
+
+@pytest.mark.parametrize("schedule", [WORK, NIGHT, HALF, JUNE, RAMADAN])
+@pytest.mark.parametrize("begin", ["2026-02-14T00:00:00", "2026-03-20T00:00:00", "2026-09-25T00:00:00"])
+def test_nothing_changes_before_it_is_said_to(schedule: SchedulePolicy, begin: str) -> None:
+    """Over every change of a zone's clock, of half an hour too, and two within a year: what is asked at any time before
+    the next change is what was said, and the next change lies ahead."""
+    draw, now, end = random.Random(7), instant(begin), Instant(instant(begin) + 45 * 86_400)
+    while now < end:
+        said = Schedules([schedule])(now)
+        assert said.changes_at is not None
+        assert said.changes_at > now
+        for _ in range(5):
+            between = Instant(now + (said.changes_at - now) * draw.random() * 0.9999)
+            assert Schedules([schedule])(between).replicas == said.replicas, (now, between)
+        now = Instant(min(said.changes_at, now + 6 * 3600.0))
 
 
 def test_of_several_the_most_counts() -> None:
