@@ -137,13 +137,14 @@ def _targets(setting: Setting, count: int) -> list[str]:
 
 
 def _relume(name: str, setting: Setting) -> list[str]:
-    """Where the keep-alive is not longer than the stable window something else decides; so it is a second longer. The
-    promise is a knob too: another one than is judged by, or none."""
+    """Where the keep-alive is not longer than the stable window nothing is kept of what was needed, and regrets set the
+    pace; so both sides of it are tried. The promise is a knob too: another one than is judged by, or none."""
     slo, stays = setting.slo, ("61s", *STAYS[1:])
     texts = [f"{name}:{target},keepAlive={stay}" for target in _targets(setting, 5) for stay in stays]
-    texts += [f"{name}:slo=0,keepAlive={stay}" for stay in ("61s", "3m", "5m")]
-    promises = [f"{name}:slo={part * slo:g}s" for part in (0.6, 2.0, 4.0)]
-    return [*texts, *promises, f"{name}:slo=0,{_targets(setting, 3)[2]}", name]
+    texts += [f"{name}:{target},keepAlive=1m" for target in _targets(setting, 3)]
+    promises = ["slo=0,keepAlive=5m", *[f"slo={times * slo:g}s" for times in (2.0, 4.0)]]
+    promises.append(f"slo={16.0 * slo:g}s,{_targets(setting, 1)[0]}")
+    return [*texts, *[f"{name}:{promise}" for promise in promises], name]
 
 
 def _kpa(name: str, setting: Setting) -> list[str]:

@@ -20,10 +20,15 @@ TARGETS: Final = (0.5, 0.75, 1.0)
 
 FINER: Final = (-0.125, 0.125)
 
+KEPT: Final = ("keepAlive", "5m")
+"""The default."""
+
 STAYS: Final[tuple[tuple[str, str], ...]] = (
-    ("keepAlive", "1m"), ("keepAlive", "2m"), ("keepAlive", "5m"), ("keepAlive", "15m"),
+    ("keepAlive", "1m"), ("keepAlive", "61s"), ("keepAlive", "2m"), ("keepAlive", "3m"), ("keepAlive", "5m"),
+    ("keepAlive", "15m"),
     ("coldStartCost", "2m"), ("coldStartCost", "10m"), ("coldStartCost", "40m"),
 )  # fmt: skip
+"""A minute is the stable window: up to there regrets set the pace of a descent, beyond it what was needed is kept."""
 
 Scaling = Mapping[str, object]
 
@@ -63,7 +68,7 @@ def tune(now: Scaling, setting: Setting, goal: Goal, run: Callable[[Sequence[Typ
     before = run([standing])["now"]
     attempt([(part, stays) for part in TARGETS for stays in STAYS])
     best, outcome = _best([(dict(now), before), *outcomes.values()], goal)
-    stays = next(((key, str(best[key])) for key in ("keepAlive", "coldStartCost") if key in best), STAYS[2])
+    stays = next(((key, str(best[key])) for key in ("keepAlive", "coldStartCost") if key in best), KEPT)
     around = float(str(best.get("target", setting.slots))) / setting.slots
     attempt([(part, stays) for step in FINER if 0.0 < (part := around + step) <= 1.0])
     best, outcome = _best([(dict(now), before), *outcomes.values()], goal)
