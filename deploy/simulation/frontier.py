@@ -139,8 +139,9 @@ def _targets(setting: Setting, count: int) -> list[str]:
 def _relume(name: str, setting: Setting) -> list[str]:
     """Where the keep-alive is not longer than the stable window nothing is kept of what was needed, and regrets set the
     pace; so both sides of it are tried. The promise is a knob too: another one than is judged by, or none."""
-    slo, stays = setting.slo, ("61s", *STAYS[1:])
-    texts = [f"{name}:{target},keepAlive={stay}" for target in _targets(setting, 5) for stay in stays]
+    slo = setting.slo
+    texts = [f"{name}:{target},keepAlive={stay}" for target in _targets(setting, 6) for stay in ("61s", "3m", "5m")]
+    texts += [f"{name}:{target},keepAlive=2m" for target in _targets(setting, 2)]
     texts += [f"{name}:{target},keepAlive=1m" for target in _targets(setting, 3)]
     promises = ["slo=0,keepAlive=5m", *[f"slo={times * slo:g}s" for times in (2.0, 4.0)]]
     promises.append(f"slo={16.0 * slo:g}s,{_targets(setting, 1)[0]}")
