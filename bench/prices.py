@@ -1,8 +1,9 @@
 """What the price of a cold start keeps to on apps that it was not chosen on: FeMux's 93.
 
 The dearest price whose memory keeps to the bound on the functions of Azure that the forecast was not learned from is
-judged on all of FeMux's apps. And so on one half of the apps, judged on the other half, and the other way round: so
-each app is judged once by a price that it had no say in. Drawn twenty times by a seed.
+judged on all of FeMux's apps. So is a budget of as much, which finds its price as it goes. And so is the price of one
+half of the apps, on the other half, and the other way round: each app is judged once by a price that it had no say in.
+Drawn twenty times by a seed.
 The weights of the forecast are from Azure's functions, none from these apps. No clock is in these figures.
 """
 
@@ -20,9 +21,10 @@ from numpy.typing import NDArray
 from autoscaler.core.grains.peers import KeepAlive
 from autoscaler.core.grains.policy import RelumeByMemory
 from bench.figures import Effort, Figure, Target, median
+from deploy.simulation.budgeting import RelumeWithin
 from deploy.simulation.minutes import COLD_PART, MINUTE, MinuteTrace, only, read_azure_functions, read_femux
 from deploy.simulation.naming import Made
-from deploy.simulation.replaying import Work, held_by
+from deploy.simulation.replaying import Work, held_by, replay
 from events.units import Seconds
 from tests.support.needs import traces_folder
 
@@ -72,9 +74,12 @@ async def run(effort: Effort) -> list[Figure]:
         judged = None if effort.quick else Target(gate)
         price = _dearest(other, bound, range(other.cold.shape[1]))
         cold, memory, yardstick = told.of(price, range(told.cold.shape[1]))
+        within = _within(only(trace, trace.names[: told.cold.shape[1]]), bound)
         figures += [
             Figure(f"FeMux, the price chosen on Azure, memory at most {bound:g} there: cold starts", "", cold,
                    target=judged, why=f"{memory / yardstick:.3f} times the memory; price: {PRICES[price]} GB.s"),
+            Figure(f"FeMux, by a budget of {bound:g}: cold starts", "", within[0], target=judged,
+                   why=f"{within[1] / yardstick:.4f} times the memory"),
             Figure(f"{name}: cold starts", "", median(colds), target=judged, low=min(colds), high=max(colds), why=why),
             Figure(f"{name}: memory", "x", median(memories), target=None if effort.quick else Target(bound),
                    low=min(memories), high=max(memories)),
@@ -104,6 +109,12 @@ def _told(trace: MinuteTrace, apps: int) -> Told:
         return each
 
     return Told(np.maximum(0, trace.needed[:apps] - held).sum(axis=-1), memory(held), memory(base)[0])
+
+
+def _within(trace: MinuteTrace, share: float) -> tuple[int, float]:
+    """Cold starts and memory by a budget."""
+    totals = replay(trace, {"": RelumeWithin(share)}, 0, lambda _: None)[""].totals
+    return totals.cold_starts, totals.memory_gb_seconds
 
 
 def _crossed(told: Told, bound: float, seed: int) -> tuple[int, float, tuple[int, int]]:

@@ -16,7 +16,7 @@ from deploy.cli.output import UNKNOWN, say, show_json, show_table
 
 if TYPE_CHECKING:
     from deploy.simulation.minutes import MinuteTrace
-    from deploy.simulation.naming import Made
+    from deploy.simulation.naming import Named
     from deploy.simulation.replaying import Outcome
 
 MINUTES: Final = ("femux", "azure-functions")
@@ -94,6 +94,8 @@ def simulate(  # noqa: PLR0913 - one parameter an option
     relume             by expected cost, from a forecast; a cold start is worth
                        idleGb of one idle GB [330s], or coldStartCost of one
                        idle replica. The lower it is, the less is held.
+                       budget=0.6,keepAlive=5m: the fewest cold starts for 0.6
+                       of the memory of keepalive(5m) [1m], over all models
     keepalive(5m)      the most that was needed in the last five minutes
     kpa                Knative: stableWindow 60s, grace 30s
     keda, hpa          cooldown and stabilisation of 300s, tolerance of 10 %
@@ -136,7 +138,7 @@ def simulate(  # noqa: PLR0913 - one parameter an option
     return 0
 
 
-def _policies(typed: Sequence[str]) -> dict[str, Made]:
+def _policies(typed: Sequence[str]) -> dict[str, Named]:
     from deploy.simulation.naming import BadPolicy, read_policy  # noqa: PLC0415 - numpy takes a fifth of a second
 
     try:
@@ -165,7 +167,7 @@ def _names(file: Path) -> list[str]:
         return [row[0] for _, row in rows_of(lines, file)]
 
 
-def _replayed(trace: MinuteTrace, policies: dict[str, Made], jobs: int) -> dict[str, Outcome]:
+def _replayed(trace: MinuteTrace, policies: dict[str, Named], jobs: int) -> dict[str, Outcome]:
     from rich.console import Console  # noqa: PLC0415 - as above
     from rich.progress import Progress  # noqa: PLC0415 - as above
 

@@ -1,7 +1,8 @@
 """Learn the forecast's prior: `python -m deploy.simulation.learning --traces DIR --write`.
 
 Every second function of the Azure Functions sample teaches; the others are for reports, and so is every other data
-set. Logistic regression by stochastic gradients with AdaGrad, seeded: weights common to all cases plus weights of each.
+set. Logistic regression by stochastic gradients with AdaGrad, seeded: weights common to all cases plus weights of each
+quiet and each age.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from autoscaler.core.forecast.features import CASES, COUNT, Around, features
+from autoscaler.core.forecast.features import AGES, COUNT, QUIETS, features
 from autoscaler.core.forecast.history import pushed
 from autoscaler.core.forecast.mixture import LEAST_ATTENTION, LIKELY, SHARPNESS
 from deploy.simulation.minutes import read_azure_functions
 
 PRIOR: Final = Path(__file__).parents[2] / "autoscaler" / "core" / "forecast" / "prior.py"
 LEVELS_MOST: Final = 6
-EPOCHS: Final = 8
+EPOCHS: Final = 16
 BATCH: Final = 256
 RATE: Final = 0.02
 SHRINKING: Final = 1e-5
@@ -42,7 +43,7 @@ class Lessons(NamedTuple):
 def lessons(needed: NDArray[np.int64]) -> Lessons:
     """All that one can learn from these models (models x grains, replicas needed)."""
     rows = [row for model in needed for level in range(1, min(int(model.max()), LEVELS_MOST) + 1)
-            for row in _of_level(model, level)]  # fmt: skip
+            for row in of_level(model, level, level - 1)]  # fmt: skip
     return Lessons(
         np.array([values for values, _, _ in rows], dtype=np.float64),
         np.array([case for _, case, _ in rows], dtype=np.int64),
@@ -50,67 +51,82 @@ def lessons(needed: NDArray[np.int64]) -> Lessons:
     )
 
 
-def _of_level(model: NDArray[np.int64], level: int) -> Iterator[tuple[list[float], int, bool]]:
-    bits, before, before_that = 0, 0, 0
+def of_level(model: NDArray[np.int64], level: int, below: int) -> Iterator[tuple[list[float], int, bool]]:
+    """Features, case and outcome of each grain, for so many replicas at once; `below`: the next lower level."""
+    bits, before = 0, 0
     for grain, count in enumerate(model.tolist()):
-        around = Around(grain > 0 and before >= level - 1, before > level, before_that > level)
-        seen = features(bits, grain, level, around)
+        seen = features(bits, grain, level, grain > 0 and before >= below)
         yield seen.values, seen.case, count >= level
         bits = pushed(bits, count >= level)
-        before, before_that = count, before
+        before = count
 
 
 class Prior(NamedTuple):
-    """What was learned: mean and spread of each feature, and the weights of each case."""
+    """What was learned: mean and spread of each feature, and the weights by quiet and by age, which add up."""
 
     mean: Floats
     scale: Floats
-    weights: Floats
+    by_quiet: Floats
+    by_age: Floats
+
+    def of(self, cases: NDArray[np.int64]) -> Floats:
+        """Weights in these cases."""
+        found: Floats = self.by_quiet[cases % QUIETS] + self.by_age[cases // QUIETS]
+        return found
 
 
-def learned(from_these: Lessons) -> Prior:
-    """Weights that forecast these lessons well."""
+def learned(from_these: Lessons, epochs: int = EPOCHS, seed: int = SEED, likely: float = LIKELY) -> Prior:
+    """Weights that forecast these lessons well. `likely`: see `mixture`."""
     mean, scale = from_these.seen.mean(axis=0), from_these.seen.std(axis=0) + 1e-3
     mean[-1], scale[-1] = 0.0, 1.0  # the constant
     seen = (from_these.seen - mean) / scale
-    common, own = np.zeros(COUNT), np.zeros((CASES, COUNT))
+    common, own = np.zeros(COUNT), np.zeros((QUIETS + len(AGES) + 1, COUNT))
     common_moved, own_moved = np.full_like(common, 1e-2), np.full_like(own, 1e-2)
-    shuffled = np.random.default_rng(SEED)
-    for _ in range(EPOCHS):
+    shuffled = np.random.default_rng(seed)
+    for _ in range(epochs):
         order = shuffled.permutation(len(seen))
         for begin in range(0, len(order), BATCH):
             rows = order[begin : begin + BATCH]
-            cases, some = from_these.cases[rows], seen[rows]
-            odds = np.clip((some * (common + own[cases])).sum(axis=1), -12.0, 12.0)
+            in_case, some = _in_case(from_these.cases[rows]), seen[rows]
+            odds = np.clip((some * (common + in_case @ own)).sum(axis=1), -12.0, 12.0)
             said = 1.0 / (1.0 + np.exp(-odds))
-            slopes = ((said - from_these.happened[rows]) * _attention(said))[:, None] * some
+            slopes = ((said - from_these.happened[rows]) * attention(said, likely))[:, None] * some
             step = slopes.mean(axis=0) + SHRINKING * common
             common_moved += step * step
             common -= RATE * step / np.sqrt(common_moved)
-            steps = np.zeros_like(own)
-            np.add.at(steps, cases, slopes)
-            steps = steps / BATCH + SHRINKING * own
+            steps = in_case.T @ slopes / BATCH + SHRINKING * own
             own_moved += steps * steps
             own -= RATE * steps / np.sqrt(own_moved)
-    return Prior(mean, scale, common + own)
+    return Prior(mean, scale, common + own[:QUIETS], own[QUIETS:])
 
 
-def _attention(said: Floats) -> Floats:
+def _in_case(cases: NDArray[np.int64]) -> Floats:
+    """Which weights count, as rows of noughts and ones: one by quiet and one by age."""
+    found = np.zeros((len(cases), QUIETS + len(AGES) + 1))
+    found[np.arange(len(cases)), cases % QUIETS] = 1.0
+    found[np.arange(len(cases)), QUIETS + cases // QUIETS] = 1.0
+    return found
+
+
+def attention(said: Floats, likely: float = LIKELY) -> Floats:
     """As the forecast learns itself."""
-    return 1.0 / (1.0 + np.exp((said - LIKELY) / SHARPNESS)) + LEAST_ATTENTION
+    return 1.0 / (1.0 + np.exp((said - likely) / SHARPNESS)) + LEAST_ATTENTION
 
 
 def source(prior: Prior) -> str:
     """The module that holds it."""
-    rows = [f"    {_row(weights)},\n" for weights in prior.weights]
+    by_quiet, by_age = (
+        "".join(f"    {_row(weights)},\n" for weights in some) for some in (prior.by_quiet, prior.by_age)
+    )
     return (
         '"""What many models taught beforehand. Written by `python -m deploy.simulation.learning`; see there.\n\n'
         "Source of the data: every second function of the Azure Functions 2019 sample (CC-BY-4.0, Azure).\n"
         '"""\n\nfrom __future__ import annotations\n\nfrom typing import Final\n\n# fmt: off\n\n'
-        'VERSION: Final = 1\n"""Of features and weights together: another version decides otherwise."""\n\n'
+        'VERSION: Final = 2\n"""Of features and weights together: another version decides otherwise."""\n\n'
         f"MEAN: Final = {_row(prior.mean)}\n\n"
         f"SCALE: Final = {_row(prior.scale)}\n\n"
-        "WEIGHTS: Final = (\n" + "".join(rows) + ")\n"
+        f'WEIGHTS: Final = (\n{by_quiet})\n"""By quiet and how much was seen."""\n\n'
+        f'AGES: Final = (\n{by_age})\n"""By age, added to these."""\n'
     )
 
 

@@ -6,16 +6,19 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autoscaler.core.grains.oracle import Oracle
+from autoscaler.core.grains.peers import KeepAlive
 from autoscaler.core.grains.policy import Relume, RelumeByMemory
-from deploy.simulation.minutes import MinuteTotals, MinuteTrace, account
-from deploy.simulation.naming import AnyPolicy, Foreseeing, Made
+from deploy.simulation.budgeting import RelumeWithin, Rungs, held_within, rung_path, rungs_of, spent_by, spent_by_rung
+from deploy.simulation.minutes import MINUTE, MinuteTotals, MinuteTrace, account
+from deploy.simulation.naming import AnyPolicy, Foreseeing, Made, Named
 from deploy.simulation.spreading import spread
+from events.units import Seconds
 
 FLAP: Final = 5
 """Grains within which more after less is a flap."""
@@ -29,6 +32,7 @@ CHUNKS: Final = 8
 OURS: Final = (Relume, RelumeByMemory)
 
 Held = NDArray[np.int64]
+R = TypeVar("R")
 Progress = Callable[[int], None]
 """Called with how many more decisions have been taken."""
 
@@ -53,16 +57,42 @@ class Work:
     memory_gb: tuple[float, ...]
 
 
-def replay(trace: MinuteTrace, policies: dict[str, Made], jobs: int, progress: Progress) -> dict[str, Outcome]:
+def replay(trace: MinuteTrace, policies: dict[str, Named], jobs: int, progress: Progress) -> dict[str, Outcome]:
     """What each policy did. `jobs`: processes; 0: one a core. Raises BrokenPolicy, ProcessDied."""
+    alone = {name: made for name, made in policies.items() if not isinstance(made, RelumeWithin)}
+    budgets = {name: made for name, made in policies.items() if isinstance(made, RelumeWithin)}
     held = {name: np.zeros_like(trace.needed) for name in policies}
-    pieces = _pieces(trace, policies, jobs or os.cpu_count() or 1)
-    with _done(pieces, trace, jobs) as done:
+    with _done(_pieces(trace, alone, jobs or os.cpu_count() or 1), held_by, trace, jobs) as done:
         for work, rows in done:
             for (name, _), of_policy in zip(work.policies, rows, strict=True):
                 held[name][work.first : work.first + of_policy.shape[0]] = of_policy
             progress(rows.size)
+    held.update(_within(trace, budgets, jobs, progress))
     return {name: Outcome(account(trace, rows), rows.size, flaps(rows)) for name, rows in held.items()}
+
+
+def _within(trace: MinuteTrace, budgets: dict[str, RelumeWithin], jobs: int, progress: Progress) -> dict[str, Held]:
+    """A budget is over all models, so what each price would hold of each of them is asked first, spread over the cores;
+    what is held by it then follows minute by minute."""
+    if not budgets:
+        return {}
+    rungs: list[Rungs] = [np.zeros((0, 0), dtype=np.uint8)] * len(trace.names)
+    with _done(_pieces(trace, {"": RelumeByMemory()}, jobs or os.cpu_count() or 1), _rungs, trace, jobs) as done:
+        for work, found in done:
+            rungs[work.first : work.first + len(found)] = found
+            progress(len(found) * trace.minutes * len(budgets))
+    spent, plain = spent_by_rung(trace, rungs), _spent_by_keepalive(trace, Seconds(MINUTE))
+    keeps = {keep: _spent_by_keepalive(trace, keep) for keep in {made.keep for made in budgets.values()}}
+    paths = {name: rung_path(spent, plain, keeps[made.keep], made.share) for name, made in budgets.items()}
+    return {name: held_within(trace, rungs, path) for name, path in paths.items()}
+
+
+def _spent_by_keepalive(trace: MinuteTrace, keep: Seconds) -> NDArray[np.float64]:
+    return spent_by(trace, np.array([_held([KeepAlive(keep)], row)[0] for row in trace.needed.tolist()]))
+
+
+def _rungs(work: Work) -> list[Rungs]:
+    return [rungs_of(needed, memory) for needed, memory in zip(work.needed, work.memory_gb, strict=True)]
 
 
 def _pieces(trace: MinuteTrace, policies: dict[str, Made], processes: int) -> list[Work]:
@@ -85,13 +115,15 @@ def _alike(policies: dict[str, Made]) -> list[tuple[tuple[str, Made], ...]]:
 
 
 @contextmanager
-def _done(pieces: Sequence[Work], trace: MinuteTrace, jobs: int) -> Iterator[Iterator[tuple[Work, Held]]]:
+def _done(
+    pieces: Sequence[Work], run: Callable[[Work], R], trace: MinuteTrace, jobs: int
+) -> Iterator[Iterator[tuple[Work, R]]]:
     processes = min(jobs or os.cpu_count() or 1, len(pieces))
     if processes <= 1 or sum(len(work.needed) for work in pieces) * trace.minutes < WORTH_A_PROCESS:
-        yield ((work, held_by(work)) for work in pieces)
+        yield ((work, run(work)) for work in pieces)
         return
-    with spread(held_by, pieces, processes) as done:
-        yield ((pieces[at], held) for at, held in done)
+    with spread(run, pieces, processes) as done:
+        yield ((pieces[at], found) for at, found in done)
 
 
 def held_by(work: Work) -> Held:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from functools import lru_cache
+from itertools import accumulate
 from math import log, log1p
 from typing import Final, NamedTuple
 
 from autoscaler.core.forecast.history import Evidence, after_gaps, after_suffixes, evidence, runs
 
-SUFFIXES: Final = (1, 4, 6, 8, 12, 16, 24, 32)
+SUFFIXES: Final = (1, 8, 32)
 """Lengths of the last grains that are looked up as they are."""
 
 PERIODS: Final = (60, 30, 20, 15, 12, 10, 7, 6, 5, 4, 3, 2)
@@ -20,13 +22,28 @@ WINDOWS: Final = (5, 20, 80, 480)
 AGE: Final = 0.7
 """Weight of an occasion against the next younger one, among the last few."""
 
+AGES: Final = (10, 30, 90, 200)
+"""Grains known at which it is weighed anew: a short past is believed otherwise than a long one."""
+
 _MASKS: Final = {period: sum(1 << at for at in range(period - 1, 1440, period)) for period in PERIODS}
 
-COUNT: Final = 2 * (len(SUFFIXES) - 1 + 3 + len(PERIODS)) + len(WINDOWS) + 7
+_PARTS: Final = {
+    "gaps": 6, "suffixes": 2 * (len(SUFFIXES) - 1), "periods": 2 * len(PERIODS), "windows": len(WINDOWS), "rate": 1,
+    "quiet": 1, "level": 1, "below": 1,
+}  # fmt: skip
+_STARTS: Final = (0, *accumulate(_PARTS.values()))
+GROUPS: Final = {name: range(_STARTS[at], _STARTS[at + 1]) for at, name in enumerate(_PARTS)}
+"""Where the features stand that belong together. The last of all is constant."""
+
+COUNT: Final = _STARTS[-1] + 1
 """Numbers in a set of features."""
 
-CASES: Final = 32
-"""Cases that are weighed each with weights of its own: how long it has been quiet, and how much has been seen."""
+QUIETS: Final = 32
+"""Cases by how long it has been quiet and how often it was needed."""
+
+CASES: Final = QUIETS * (len(AGES) + 1)
+"""Cases that are weighed each with weights of its own: how long it has been quiet, how much has been seen, and how old
+the past is."""
 
 
 class Features(NamedTuple):
@@ -36,26 +53,19 @@ class Features(NamedTuple):
     case: int
 
 
-class Around(NamedTuple):
-    """What was needed besides: one fewer in the last grain; one more in it, and in the grain before."""
-
-    below: bool
-    above: bool
-    above_before: bool
-
-
-def features(bits: int, length: int, level: int, around: Around) -> Features:
-    """Of a history of `length` grains of whether `level` at once were needed."""
-    return _found(bits, length, level > 1, around) if bits else _of_nothing(length, level > 1, around)
+def features(bits: int, length: int, level: int, below: bool) -> Features:
+    """Of a history of `length` grains of whether `level` at once were needed. `below`: whether one fewer was needed in
+    the last grain."""
+    return _found(bits, length, level > 1, below) if bits else _of_nothing(length, level > 1, below)
 
 
 @lru_cache(maxsize=4096)
-def _of_nothing(length: int, several: bool, around: Around) -> Features:
+def _of_nothing(length: int, several: bool, below: bool) -> Features:
     """Of what was never needed: the same for all models of the same age."""
-    return _found(0, length, several, around)
+    return _found(0, length, several, below)
 
 
-def _found(bits: int, length: int, several: bool, around: Around) -> Features:
+def _found(bits: int, length: int, several: bool, below: bool) -> Features:
     ones = bits.bit_count()
     base = (ones + 0.4) / (length + 2.0)
     past = runs(bits, length)
@@ -72,10 +82,10 @@ def _found(bits: int, length: int, several: bool, around: Around) -> Features:
         span = min(window, length)
         values.append(_stretch(((bits & ((1 << window) - 1)).bit_count() + 0.05) / (span + 0.5)))
     gap = min(past.gap, 240)
-    values += (_stretch(base), log1p(gap), float(several))
-    values += (float(around.below), float(around.above), float(around.above_before), 1.0)
+    values += (_stretch(base), log1p(gap), float(several), float(below), 1.0)
     seen = 0 if ones < 2 else 1 if ones < 8 else 2 if ones < 40 else 3
-    return Features(values, 4 * min(7, min(gap, 127).bit_length()) + seen)
+    quiet = 4 * min(7, min(gap, 127).bit_length()) + seen
+    return Features(values, QUIETS * bisect_right(AGES, length) + quiet)
 
 
 def _weighed(found: Evidence, base: float) -> tuple[float, float]:

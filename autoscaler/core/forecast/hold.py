@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from autoscaler.core.forecast.features import COUNT, Around, features
+from autoscaler.core.forecast.features import COUNT, features
 from autoscaler.core.forecast.history import GRAINS_MOST, pushed
 from autoscaler.core.forecast.idle import coming
 from autoscaler.core.forecast.mixture import Learned, chance, learn, normal
@@ -35,18 +35,18 @@ last, what the last grain needed is held as long as the lower one is."""
 class Level:
     """Of one number of replicas at once: in which grains so many were needed, and what that taught.
 
-    `bits`: hexadecimal, the lowest bit is the last grain. `weights`, `moved`: see `Learned`; four bytes a number, low
-    byte first, hexadecimal. Empty: nothing was learned yet.
+    `bits`: hexadecimal, the lowest bit is the last grain. `own`, `moved`: see `Learned` (`own` are its weights); four
+    bytes a number, low byte first, hexadecimal. Empty, or of other features than today's: nothing was learned yet.
     """
 
     bits: str = "0"
-    weights: str = ""
+    own: str = ""
     moved: str = ""
 
 
 @value
 class Past:
-    """What is remembered of a model: `grains` known, `needed` in the last and in the one before, and its levels.
+    """What is remembered of a model: `grains` known, `needed` in the last, and its levels.
 
     The last level is one that was never needed (unless all of `LEVELS` were); it stands for all above it, since their
     histories are the same. About 1.3 kB a level as JSON.
@@ -54,7 +54,6 @@ class Past:
 
     grains: Count = 0
     needed: Count = 0
-    needed_before: Count = 0
     levels: tuple[Level, ...] = (Level(),)
 
 
@@ -122,7 +121,6 @@ class Outlook:
         return Past(
             grains=min(past.grains + 1, GRAINS_MOST),
             needed=needed,
-            needed_before=past.needed,
             levels=tuple(levels),
         )
 
@@ -131,7 +129,7 @@ def _say(past: Past, at: int, known: Level) -> _Said:
     """Of the level at this place in `LEVELS`."""
     bits, level = int(known.bits, 16), LEVELS[at]
     below = past.grains > 0 and past.needed >= (LEVELS[at - 1] if at else 0)
-    found = features(bits, past.grains, level, Around(below, past.needed > level, past.needed_before > level))
+    found = features(bits, past.grains, level, below)
     seen, learned = normal(found), _read(known)
     return _Said(bits, seen, found.case, chance(seen, found.case, learned), learned)
 
@@ -140,19 +138,20 @@ def _learned(one: _Said, happened: bool) -> Level:
     known = learn(one.seen, one.chance, happened, one.learned)
     return Level(
         bits=f"{pushed(one.bits, happened):x}",
-        weights=_FLOATS.pack(*known.weights).hex(),
+        own=_FLOATS.pack(*known.weights).hex(),
         moved=_FLOATS.pack(*known.moved).hex(),
     )
 
 
 def _read(level: Level) -> Learned:
-    if not level.weights:
+    if len(level.own) != _DIGITS or len(level.moved) != _DIGITS:
         return _NOTHING
     return Learned(
-        weights=_FLOATS.unpack(bytes.fromhex(level.weights)),
+        weights=_FLOATS.unpack(bytes.fromhex(level.own)),
         moved=_FLOATS.unpack(bytes.fromhex(level.moved)),
     )
 
 
 _FLOATS: Final = Struct(f"<{COUNT}f")
+_DIGITS: Final = 2 * _FLOATS.size
 _NOTHING: Final = Learned()

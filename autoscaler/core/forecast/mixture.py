@@ -11,7 +11,7 @@ from math import exp, sqrt
 from typing import Final
 
 from autoscaler.core.forecast.features import COUNT, Features
-from autoscaler.core.forecast.prior import MEAN, SCALE, WEIGHTS
+from autoscaler.core.forecast.prior import AGES, MEAN, SCALE, WEIGHTS
 from events.kinds import value
 from events.types.shared import Amount
 
@@ -30,6 +30,11 @@ SURPRISE_LEAST: Final = 0.001
 CERTAIN: Final = 12.0
 """Log odds beyond which nothing is told apart."""
 
+_COMMON: Final = tuple(
+    tuple(quiet + age for quiet, age in zip(by_quiet, by_age, strict=True)) for by_age in AGES for by_quiet in WEIGHTS
+)
+"""The prior's weights in each case."""
+
 
 @value
 class Learned:
@@ -47,7 +52,7 @@ def normal(seen: Features) -> list[float]:
 def chance(seen: Sequence[float], case: int, learned: Learned) -> float:
     """How likely it is, 0 to 1. `seen`: normal features."""
     total = 0.0
-    for one, common, own in zip(seen, WEIGHTS[case], learned.weights, strict=True):
+    for one, common, own in zip(seen, _COMMON[case], learned.weights, strict=True):
         total += one * (common + own)
     return 1.0 / (1.0 + exp(-min(CERTAIN, max(-CERTAIN, total))))
 

@@ -28,7 +28,7 @@ class GrainPolicy(Protocol[S]):
         ...
 
 
-DEFAULT_IDLE_GB: Final = Seconds(330.0)
+DEFAULT_IDLE_GB: Final = Seconds(400.0)
 """What a cold start is worth when nobody says, in seconds of one idle GB. Chosen where it costs 1.40 times the memory
 of `keepalive(1m)` on the half of the Azure Functions sample that the prior was not learned from; what other prices give
 is in docs/benchmarks.md."""

@@ -47,7 +47,7 @@ def test_unknown_grains_are_not_quiet_ones(missed: int) -> None:
     later = follow(following, 0, None, at(19 * GRAIN + 2 + missed * GRAIN))
     known = missed <= MISSED_MOST
     assert (later.past.grains > 0) == known
-    assert all(level.weights for level in later.past.levels[:1])
+    assert all(level.own for level in later.past.levels[:1])
 
 
 def test_a_clock_that_was_set_back_begins_a_new_grain() -> None:

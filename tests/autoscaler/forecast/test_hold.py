@@ -89,3 +89,13 @@ def test_memory_is_bounded(needed: list[int]) -> None:
     """A model of one replica at a time is remembered in 4 KiB after more than a day of minutes."""
     past = after(needed).past
     assert len(json.dumps(asdict(past))) <= 4096
+
+
+def test_what_was_learned_of_other_features_is_forgotten_and_the_past_is_not() -> None:
+    """A record of an earlier release has other weights: they say nothing of today's features."""
+    was = after([0, 1, 0, 0, 1] * 8).past
+    other = tuple(Level(bits=level.bits, own=level.own[8:], moved=level.moved[8:]) for level in was.levels)
+    nothing = tuple(Level(bits=level.bits) for level in was.levels)
+    found = Outlook(Past(grains=was.grains, needed=was.needed, levels=other))
+    assert found.chances() == Outlook(Past(grains=was.grains, needed=was.needed, levels=nothing)).chances()
+    assert found.chances() != Outlook(was).chances()

@@ -6,19 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.core.forecast.features import CASES, COUNT, Around, features
+from autoscaler.core.forecast.features import AGES, CASES, COUNT, GROUPS, QUIETS, features
 from autoscaler.core.forecast.history import pushed
 from autoscaler.core.forecast.mixture import Learned, chance, learn, normal
+from autoscaler.core.forecast.prior import AGES as BY_AGE
 from autoscaler.core.forecast.prior import MEAN, SCALE, WEIGHTS
-
-NOTHING_AROUND = Around(below=True, above=False, above_before=False)
 
 
 def forecasts(past: list[bool]) -> list[float]:
     """What was said before each grain, learning from each."""
     bits, said, learned = 0, [], Learned()
     for length, needed in enumerate(past):
-        found = features(bits, length, 1, NOTHING_AROUND)
+        found = features(bits, length, 1, below=True)
         seen = normal(found)
         said.append(chance(seen, found.case, learned))
         learned = learn(seen, said[-1], needed, learned)
@@ -29,8 +28,14 @@ def forecasts(past: list[bool]) -> list[float]:
 def test_the_prior_fits_the_features() -> None:
     """Written by the learning program; it must be written anew when the features change."""
     assert len(MEAN) == len(SCALE) == COUNT
-    assert len(WEIGHTS) == CASES
-    assert {len(row) for row in WEIGHTS} == {COUNT}
+    assert (len(WEIGHTS), len(BY_AGE)) == (QUIETS, len(AGES) + 1)
+    assert len(WEIGHTS) * len(BY_AGE) == CASES
+    assert {len(row) for row in (*WEIGHTS, *BY_AGE)} == {COUNT}
+
+
+def test_each_feature_is_in_one_group() -> None:
+    """All but the last, which is constant: what is tried without a group takes away nothing else."""
+    assert [at for columns in GROUPS.values() for at in columns] == list(range(COUNT - 1))
 
 
 @given(st.lists(st.booleans(), max_size=60), st.integers(1, 8))
@@ -39,7 +44,7 @@ def test_every_past_gives_a_chance(past: list[bool], level: int) -> None:
     bits = 0
     for needed in past:
         bits = pushed(bits, needed)
-    found = features(bits, len(past), level, NOTHING_AROUND)
+    found = features(bits, len(past), level, below=True)
     assert len(found.values) == COUNT
     assert 0 <= found.case < CASES
     assert 0.0 < chance(normal(found), found.case, Learned()) < 1.0

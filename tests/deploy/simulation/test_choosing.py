@@ -1,0 +1,92 @@
+"""The programs that choose: they forecast as the live one does, and judge what they say they judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from autoscaler.core.forecast.features import GROUPS
+from autoscaler.core.forecast.hold import Outlook, Past
+from autoscaler.core.forecast.prior import AGES, MEAN, SCALE, WEIGHTS
+from deploy.simulation import choosing, pacing
+from deploy.simulation.budgeting import LADDER, Pace
+from deploy.simulation.choosing import PRICES, Variant, chances, judged, regrets, streams
+from deploy.simulation.learning import Prior
+from deploy.simulation.minutes import MinuteTrace
+
+
+@pytest.fixture
+def made() -> Callable[[int], MinuteTrace]:
+    """Four models over two hours, by seed."""
+
+    def of(seed: int) -> MinuteTrace:
+        chance = np.random.default_rng(seed)
+        rows = [
+            (np.arange(120) % (3 + model) == 0) * (1 + model % 2) + (chance.random(120) < 0.1) for model in range(4)
+        ]
+        return MinuteTrace(tuple("abcd"), np.array(rows, dtype=np.int64), chance.uniform(0.1, 0.5, 4))
+
+    return of
+
+
+def test_over_all_levels_at_once_it_says_what_the_forecast_says(made: Callable[[int], MinuteTrace]) -> None:
+    """Level by level, for as long as the live one looks at the level too. (It begins one with the weights of what stood
+    for it, and writes four bytes a number: hence the tolerance.)"""
+    trace = made(1)
+    found = streams(trace)
+    said = chances(found, Prior(np.array(MEAN), np.array(SCALE), np.array(WEIGHTS), np.array(AGES)))
+    for model, needed in enumerate(trace.needed.tolist()):
+        outlook = Outlook(Past())
+        for minute, now in enumerate(needed):
+            first = said[(found.model == model) & (found.place == 0), minute]
+            assert outlook.chances()[0] == pytest.approx(float(first[0]), abs=1e-3)
+            outlook = Outlook(outlook.after(now))
+
+
+def test_what_knows_it_has_no_regret_and_ignorance_has(made: Callable[[int], MinuteTrace]) -> None:
+    """At a price for which anything pays."""
+    found = streams(made(2))
+    known = regrets(found, found.happened.astype(np.float64))
+    assert known.shape == (2, len(PRICES))
+    assert known[0, -1] == 0.0
+    assert regrets(found, np.zeros(found.happened.shape))[0].min() > 0.0
+
+
+def test_a_group_that_is_left_out_says_nothing(made: Callable[[int], MinuteTrace]) -> None:
+    """Only its features become noughts."""
+    found = streams(made(3))
+    columns = GROUPS["periods"]
+    without = found.without(columns)
+    assert not without.seen[:, :, columns.start : columns.stop].any()
+    assert (np.delete(without.seen, columns, axis=2) == np.delete(found.seen, columns, axis=2)).all()
+    assert set(found.ageless().cases.ravel().tolist()) <= set(range(32))
+
+
+@pytest.mark.slow
+def test_each_is_judged_by_what_the_other_taught(made: Callable[[int], MinuteTrace]) -> None:
+    """The same each time, and not as by another seed."""
+    quarters = streams(made(4)), streams(made(5))
+    once = judged(quarters, Variant("", epochs=1))
+    assert (judged(quarters, Variant("", epochs=1)) == once).all()
+    assert (judged(quarters, Variant("", epochs=1, seed=1)) != once).any()
+
+
+def test_a_budget_is_judged_against_the_price_that_nobody_knows() -> None:
+    """One price for all minutes that comes to the share: as many cold starts as the best, and the budget not passed."""
+    minutes = 480
+    spent = np.linspace(0.5, 2.0, len(LADDER))[:, None] * np.ones(minutes)
+    cold = np.linspace(9.0, 1.0, len(LADDER))[:, None] * np.ones(minutes)
+    case = pacing.Case(spent, cold, np.ones(minutes), spent[:, 0])
+    for part, passed in pacing.judged(case, 1.0, Pace()):
+        assert part == pytest.approx(1.0, abs=0.05)
+        assert -0.01 < passed <= 0.0
+
+
+@pytest.mark.parametrize("lines", [choosing.variants, pacing.paces])
+def test_the_tables_begin_with_what_there_is(lines: Callable[[], Iterator[object]]) -> None:
+    """And each line is tried once, but for that."""
+    tried = list(lines())
+    assert tried[0] in (Variant("as it is"), Pace())
+    assert len(set(tried[1:])) == len(tried) - 1
