@@ -17,8 +17,8 @@ from deploy.cli.versions import hot_path
 pytest.register_assert_rewrite("tests.support")  # before it is imported: what its asserts saw is told as tests' is
 
 from tests.support.longest import longest_first  # noqa: E402 - as said
-from tests.support.needs import NEEDS, required  # noqa: E402
-from tests.support.services import Services  # noqa: E402
+from tests.support.needs import NEEDS, required  # noqa: E402 - as said
+from tests.support.services import Services  # noqa: E402 - as said
 
 if TYPE_CHECKING:
     from tests.support.kafka_broker import Broker
