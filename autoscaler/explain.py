@@ -19,7 +19,7 @@ from autoscaler.core.forecast.hold import LEVELS
 from autoscaler.core.model import Memory, Reason, Snapshot
 from autoscaler.core.peers import IdleMemory, KpaMemory
 from autoscaler.core.policy import Mode, ScalingPolicy
-from autoscaler.core.tiering import held, rungs_of
+from autoscaler.core.tiering import held, rungs_of, then, warm_now
 from autoscaler.need_words import Need
 from autoscaler.outcome import after_sentences, outcome_facts
 from autoscaler.peer_words import by_idle_times, knative_panics
@@ -274,16 +274,18 @@ def _forecast(told: _Told) -> str:
         return by_idle_times(peer, told.replicas, told.clock)
     if forecast is None or rungs is None:
         return "A forecast asked for it."
-    worth = held(forecast.past, rungs).warm
+    past, when, start, begins = forecast.past, f"until {told.clock(forecast.ends_at)}", told.snapshot.start_seconds, ""
+    worth = warm_now(forecast, rungs, start, Instant(told.snapshot.taken_at))
+    if start is not None and worth > held(past, rungs).warm:
+        past, when = then(forecast), f"in the minute from {told.clock(forecast.ends_at)}"
+        begins = f", and since a start takes {span(start)} it begins now"
     most = f", and maxReplicas is {told.policy.max_replicas}" if worth > told.policy.max_replicas else ""
-    chances = outlook(forecast.past).chances()
     known = ", ".join(
-        f"{percent(chance)} for {replicas(level)}" for level, chance in zip(LEVELS[:3], chances, strict=False)
+        f"{percent(chance)} for {replicas(level)}"
+        for level, chance in zip(LEVELS[:3], outlook(past).chances(), strict=False)
     )
-    return (
-        f"The chance of being needed until {told.clock(forecast.ends_at)} is {known}: {replicas(worth)} "
-        f"{'is' if worth == 1 else 'are'} worth holding{most}."
-    )
+    verb = "is" if worth == 1 else "are"
+    return f"The chance of being needed {when} is {known}: {replicas(worth)} {verb} worth holding{begins}{most}."
 
 
 def _descent(told: _Told) -> str:

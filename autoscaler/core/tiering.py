@@ -20,7 +20,7 @@ from coldstart.core.tiers import Ladder, StartTimes, Tier, choose, ladder, least
 from coldstart.core.whereabouts import HERE, ToFetch
 from events.types.decisions import Tiers
 from events.types.replicas import Phase
-from events.units import Seconds
+from events.units import Instant, Seconds
 
 ENGINE: Final = (Phase.SPAWN, Phase.LOAD, Phase.WARMUP)
 """A start whose weights are on the node. Waiting for a place is the same for what sleeps."""
@@ -74,6 +74,30 @@ def held(past: Past, rungs: Ladder) -> Held:
     if rungs.asleep is None:
         return Held(warm, None, soon)
     return Held(warm, max(warm, ahead.worth(lambda some: choose(rungs, GRAIN, some) >= Tier.ASLEEP)), soon)
+
+
+def starts_at(forecast: Following, start: float | None) -> float:
+    """When a replica must start that is to be ready as the next grain begins: at the earliest as this one begins, and
+    as the next one does where it is not known how long a start takes."""
+    return forecast.ends_at - min(GRAIN, start or 0.0)
+
+
+def then(forecast: Following) -> Past:
+    """What will be remembered as the next grain begins, if no more is needed in this one."""
+    return _after(forecast.past, forecast.most)
+
+
+@lru_cache(maxsize=1024)
+def _after(past: Past, most: int) -> Past:
+    """(Remembered, since it is asked at each decision until a grain ends.)"""
+    return outlook(past).after(most)
+
+
+def warm_now(forecast: Following, rungs: Ladder, start: float | None, now: Instant) -> int:
+    """Replicas to have warm or starting: for this grain, and for the next one too once a start that began now would
+    take until then."""
+    warm = held(forecast.past, rungs).warm
+    return warm if now < starts_at(forecast, start) else max(warm, held(then(forecast), rungs).warm)
 
 
 def told(forecast: Following, policy: ScalingPolicy, starts: StartTimes | None, replicas: int) -> Tiers | None:

@@ -16,7 +16,7 @@ from autoscaler.core.model import Decision, Memory, Reason, Snapshot, in_order
 from autoscaler.core.peers import Sample, keep_most
 from autoscaler.core.policies.sizing import EPSILON, UP_TOLERANCE, Sizing, up
 from autoscaler.core.policy import ScalingPolicy
-from autoscaler.core.tiering import held, newest, rungs_of, told
+from autoscaler.core.tiering import newest, rungs_of, starts_at, told, warm_now
 from autoscaler.core.windows import REMEMBERED, STABLE_CELLS
 from coldstart.core.tiers import StartTimes
 from events.units import Instant
@@ -57,7 +57,7 @@ class _Case:
     __slots__ = (
         "base", "capacity", "current", "demand", "floor", "floor_open", "floor_until", "for_level", "forecast",
         "idle_at", "kept", "last_busy_at", "level", "lowered_at", "now", "panic_floor", "panic_until", "patience",
-        "policy", "quiet", "raised_at", "sizing", "snapshot", "starts", "worth",
+        "policy", "quiet", "raised_at", "sizing", "snapshot", "starts", "starts_at", "worth",
     )  # fmt: skip
 
     def __init__(self, snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> None:
@@ -86,6 +86,7 @@ class _Case:
         self.base = max(policy.min_replicas, self.floor, up(demand.signal, EPSILON))
         self.forecast: Following | None = None
         self.worth = 0
+        self.starts_at: float | None = None
         self.starts: StartTimes | None = None
         if policy.cold_start_cost is not None:
             self._foresee(since)
@@ -101,7 +102,9 @@ class _Case:
         self.starts = newest(self.snapshot.starts, self.snapshot.memory.starts)
         rungs = rungs_of(self.policy, self.starts)
         if self.last_busy_at is not None and rungs is not None:
-            self.worth = min(held(self.forecast.past, rungs).warm, self.policy.max_replicas)
+            start = self.snapshot.start_seconds
+            self.worth = min(warm_now(self.forecast, rungs, start, self.now), self.policy.max_replicas)
+            self.starts_at = starts_at(self.forecast, start)
         self.base = max(self.base, self.worth)
         busy = since is not None and since >= begins_at(self.forecast)
         self.idle_at = Instant(self.forecast.ends_at) if busy else self.now
@@ -414,7 +417,7 @@ def _again(case: _Case, replicas: int, again: float | None) -> float | None:
     else:
         rests_at = case.idle_at if case.quiet and replicas > case.policy.min_replicas else None
     grain_ends_at = None if case.forecast is None else case.forecast.ends_at
-    for time in (rests_at, case.floor_until, case.demand.changes_at, grain_ends_at):
+    for time in (rests_at, case.floor_until, case.demand.changes_at, case.starts_at, grain_ends_at):
         if time is not None and time > now and (soonest is None or soonest <= now or time < soonest):
             soonest = time
     return None if soonest is None or soonest <= now else soonest

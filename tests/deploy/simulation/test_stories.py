@@ -100,16 +100,17 @@ def test_a_slow_ramp_is_followed_before_it_hurts() -> None:
 
 def test_a_sawtooth_at_the_period_of_the_keep_alive() -> None:
     """Bursts each 310 s are the worst for a fixed keep-alive of 300: it pays for all of it, and half of the bursts meet
-    nothing. A price of a cold start has fewer cold starts for two fifths of the GPU-seconds."""
+    nothing. A price of a cold start has one for half of the GPU-seconds: what the next minute is worth begins by how
+    long a start takes."""
     rows = Rows.empty()
     for burst in range(20):
         for at in range(8):
             rows.add(burst * 310.0 + at * 0.2, "m", (0, 0), 1.0)
     fixed, ours = tell("keepalive(5m)", rows.trace()), tell("relume:coldStartCost=10m", rows.trace())
     assert fixed.figures.activations == 10
-    assert ours.figures.activations <= 7
-    assert ours.figures.gpu_seconds <= 0.4 * fixed.figures.gpu_seconds
-    assert ours.figures.within_slo >= fixed.figures.within_slo + 0.3
+    assert ours.figures.activations <= 2
+    assert ours.figures.gpu_seconds <= 0.5 * fixed.figures.gpu_seconds
+    assert ours.figures.within_slo >= fixed.figures.within_slo + 0.4
 
 
 def test_an_engine_that_gets_slower() -> None:
