@@ -47,6 +47,14 @@ KEPT = [
         id="a short keep-alive remembers nothing: the window has seen a request",
     ),
     pytest.param(seen(waiting=1), {}, 0, id="who waits needs it"),
+    pytest.param(
+        seen(wished=1, ready=1, demand={"stable": 0.05, "last_active_at": T0 - 9}), {}, 0,
+        id="what woke it for one short request, nine seconds ago",
+    ),
+    pytest.param(
+        seen(wished=3, ready=3, memory=needed(3, 70), demand={"stable": 0.05, "last_active_at": T0 - 9}), {}, 2,
+        id="and of three that nobody else needs",
+    ),
 ]  # fmt: skip
 
 

@@ -342,6 +342,7 @@ def _only_kept(case: _Case, replicas: int) -> int:
     if _keeps(policy):
         since = case.now - policy.stable_window
         needed = int(max((one.amount for one in case.kept if one.at > since), default=0.0))
+        needed = max(needed, int(demand.stable > EPSILON))  # what woke it is not remembered as its load
     else:
         needed = replicas if demand.stable > EPSILON else 0
     signal = up(max(demand.signal, demand.signal_recent), EPSILON)
