@@ -84,13 +84,13 @@ def test_a_trace_where_nothing_happens_costs_nothing() -> None:
 
 
 def test_more_budget_has_fewer_cold_starts_and_each_is_kept() -> None:
-    """Twelve models, five hours: within a hundredth; and the same figures each time."""
+    """Twelve models, five hours: within two hundredths; and the same figures each time."""
     trace = drawn(12, 300, 3)
     typed = [f"relume:budget={share}" for share in ("0.9", "1.0", "1.2")]
     found = over(trace, "keepalive(1m)", *typed)
     plain = found["keepalive(1m)"].totals.memory_gb_seconds
     for share, name in zip((0.9, 1.0, 1.2), typed, strict=True):
-        assert found[name].totals.memory_gb_seconds <= 1.01 * share * plain
+        assert found[name].totals.memory_gb_seconds <= 1.02 * share * plain
     assert [found[name].totals.cold_starts for name in typed] == sorted(
         (found[name].totals.cold_starts for name in typed), reverse=True
     )
