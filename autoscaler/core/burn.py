@@ -6,7 +6,8 @@ any objective: a broken model would be started again and again, and pay for it.
 
 Alerting on the burn rate of an error budget over two pairs of windows: Google's Site Reliability Workbook, chapter 5
 ("multiwindow, multi-burn-rate alerts"): 14.4 over one hour and five minutes, 6 over six hours and thirty minutes. Both
-windows of a pair must burn, so that it ends soon after the trouble does.
+windows of a pair must burn, so that it ends soon after the trouble does. Whose objective burns also comes first among
+models of equal priority that lack the same.
 """
 
 from __future__ import annotations
@@ -47,10 +48,23 @@ NO_FLOOR: Final = BurnFloor()
 
 def burns(burn: Burn | None) -> bool:
     """Whether a pair of windows burns too fast."""
+    return _pair(burn) > 1.0
+
+
+def urgency(snapshot: Snapshot) -> float:
+    """How much more each request counts, among models of equal priority, while its model's promise is used up: as many
+    times as the pair of windows that burns says. 1 where nothing is promised or none burns, and where it is errors that
+    burn: a replica would not mend them."""
+    return 1.0 if snapshot.burn is None or burns(snapshot.failing) else _pair(snapshot.burn)
+
+
+def _pair(burn: Burn | None) -> float:
+    """What the pair of windows that burns is about; 1: none does."""
     if burn is None:
-        return False
-    fast = min(burn.fast or 0.0, burn.fast_now or 0.0) >= FAST
-    return fast or min(burn.slow or 0.0, burn.slow_now or 0.0) >= SLOW
+        return 1.0
+    if min(burn.fast or 0.0, burn.fast_now or 0.0) >= FAST:
+        return FAST
+    return SLOW if min(burn.slow or 0.0, burn.slow_now or 0.0) >= SLOW else 1.0
 
 
 def floor(snapshot: Snapshot, policy: ScalingPolicy, now: Instant) -> BurnFloor:

@@ -11,6 +11,7 @@ caps the wish by what is free: that is the allocator's.
 
 from __future__ import annotations
 
+from autoscaler.core.burn import urgency
 from autoscaler.core.forecast.following import Following, begins_at, follow
 from autoscaler.core.model import Decision, Memory, Reason, Snapshot, in_order
 from autoscaler.core.peers import Sample, keep_most
@@ -428,8 +429,8 @@ def _gain(case: _Case) -> float:
     """Requests that one replica more would take and no other does, divided by the replicas there would then be.
 
     The division is the proportional fairness of Kelly (1998): the first replica of a model weighs more than the tenth
-    of another.
+    of another. While a promise burns its requests weigh more (`urgency`).
     """
     target = case.policy.target
     unserved = case.level - case.capacity * target
-    return min(target, unserved) / (1 + case.capacity) if unserved > 0.0 else 0.0
+    return urgency(case.snapshot) * min(target, unserved) / (1 + case.capacity) if unserved > 0.0 else 0.0
