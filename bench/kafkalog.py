@@ -147,10 +147,12 @@ async def _behind(folder: Path, broker: Broker, models: int, effort: Effort) -> 
                 telling.cancel()
             waits = await _lags(log, places)
     behind = f"edge to its wish, autoscaler with {models:,} models behind a producer"
-    why = f"{len(waits)} edges; {rate:,.0f} events/s were told, for which it used {used / seconds:.2f} of a core"
+    core = f"for which it used {used / seconds:.2f} of a core"
+    why = f"{len(waits)} of {edges} edges; {rate:,.0f} events/s were told, {core}"
+    half, most = (percentile(waits, 0.5), max(waits)) if waits else (None, None)  # all of them were too old when read
     return [
-        Figure(f"{behind}, p50", "ms", percentile(waits, 0.5), why=why),
-        Figure(f"{behind}, largest", "ms", max(waits), why=why),
+        Figure(f"{behind}, p50", "ms", half, why=why),
+        Figure(f"{behind}, largest", "ms", most, why=why),
         Figure(f"start of an autoscaler with {models:,} models", "s CPU", started,
                why=f"{memory / 2**20:.0f} MiB resident"),
     ]  # fmt: skip
