@@ -19,6 +19,7 @@ pytest.register_assert_rewrite("tests.support")  # before it is imported: what i
 from tests.support.longest import longest_first  # noqa: E402 - as said
 from tests.support.needs import NEEDS, required  # noqa: E402 - as said
 from tests.support.services import Services  # noqa: E402 - as said
+from tests.support.unsteady import ENDED  # noqa: E402 - as said
 
 if TYPE_CHECKING:
     from tests.support.kafka_broker import Broker
@@ -98,6 +99,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         missing = [name for name, need in NEEDS.items() if not need.there()]
         if missing:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    if session.config.pluginmanager.hasplugin("cacheprovider") and not hasattr(session.config, "workerinput"):
+        assert session.config.cache is not None
+        session.config.cache.set(ENDED, int(session.exitstatus))
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 
 from deploy.kubernetes.resources import NODES, Resource
 from deploy.kubernetes.training.shaping import LABEL_JOB
+from tests.support.held_trainer import held_in
 from tests.support.kube_kubelet import FakeNode
 from tests.support.kube_plane import ControlPlane
 from tests.support.kube_training import JOB, MODEL, Training, job, one_gpu, small, steps
@@ -139,13 +140,14 @@ async def test_relume_is_killed_in_the_middle(plane: ControlPlane, tmp_path: Pat
         await here.apply(MODEL)
         await training.apply(job(tmp_path, small(tmp_path, 200, 0.05, "--save-seconds", "2")))
         await training.until("it trains", lambda seen: (seen["step"] or 0) >= 1)
-        asking = asyncio.create_task(here.chat())
 
         async def reached() -> bool:
             return any(one["state"] == state for one in await training.reclaims())
 
-        await here.until(f"a reclaim is {state}", reached)
-        await here.relume.kill()
+        with held_in(state, tmp_path):
+            asking = asyncio.create_task(here.chat())
+            await here.until(f"a reclaim is {state}", reached)
+            await here.relume.kill()
         await asyncio.gather(asking, return_exceptions=True)
         await here.relume.start()
         assert (await here.chat()).status == 200

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from deploy.demo.server import Server
+from tests.support.held_trainer import held_in
 from tests.support.running import Running, asking, complaints, running, simulated
 
 pytestmark = pytest.mark.slow
@@ -147,11 +148,12 @@ async def test_relume_is_killed_in_the_middle(tmp_path: Path, state: str) -> Non
     try:
         async with asking(server, tmp_path) as relume:
             await until(relume, lambda status: (status["step"] or 0) >= 1)
-            asked = asyncio.create_task(relume.chat())
-            await reclaimed(relume, state)
-            assert server._process is not None
-            server._process.kill()
-            await server._process.wait()
+            with held_in(state, tmp_path):
+                asked = asyncio.create_task(relume.chat())
+                await reclaimed(relume, state)
+                assert server._process is not None
+                server._process.kill()
+                await server._process.wait()
             await asyncio.gather(asked, return_exceptions=True)
         await server.start()
         async with asking(server, tmp_path) as relume:

@@ -12,6 +12,7 @@ import pytest
 from tests.e2e.test_faults_clock import HOUR, stepped
 from tests.e2e.test_lending import SMALL, job, reclaimed, reclaims, until
 from tests.support.faults import Whole, faulty
+from tests.support.held_trainer import held_in
 from tests.support.running import Running, asking, simulated
 
 pytestmark = pytest.mark.slow
@@ -34,9 +35,10 @@ async def test_while_it_saves(tmp_path: Path, step: float) -> None:
     whole = Whole(tmp_path, documents(tmp_path), *CARDS, program=stepped(step, file))
     async with faulty(whole) as relume:
         await until(relume, lambda status: (status["step"] or 0) >= 1)
-        asked = asyncio.create_task(relume.chat())
-        await reclaimed(relume, "saving")
-        file.touch()
+        with held_in("saving", tmp_path):
+            asked = asyncio.create_task(relume.chat())
+            await reclaimed(relume, "saving")
+            file.touch()
         assert (await asked).status == 200
         await _finished(relume, HOUR / 2)
     assert _made(tmp_path) == list(range(STEPS))
@@ -51,9 +53,10 @@ async def test_killed_while_it_saves_and_back_by_another_clock(tmp_path: Path, s
     try:
         async with asking(first, tmp_path) as relume:
             await until(relume, lambda status: (status["step"] or 0) >= 1)
-            asked = asyncio.create_task(relume.chat())
-            await reclaimed(relume, "saving")
-            await first.killed()
+            with held_in("saving", tmp_path):
+                asked = asyncio.create_task(relume.chat())
+                await reclaimed(relume, "saving")
+                await first.killed()
             await asyncio.gather(asked, return_exceptions=True)
     finally:
         await first.stop()

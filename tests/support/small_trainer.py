@@ -2,7 +2,7 @@
 
 python small_trainer.py FOLDER TOTAL [--rank R --world W --board FOLDER] [--every N] [--pause S] [--save-seconds S]
 
-It writes `losses-R.txt`, one line a step (appended, as a user's log is).
+It writes `losses-R.txt`, one line a step (appended, as a user's log is). No save ends while FOLDER holds `hold-save`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 
 from preemption.trainer import CheckpointGuard, FolderBoard, GuardSettings, Ranks
+
+HOLDS_SAVE = "hold-save"
 
 
 class Training:
@@ -37,6 +39,8 @@ def save(training: Training, seconds: float, folder: Path) -> None:
     for part in range(4):
         (folder / f"rank-{training.rank}-part-{part}.txt").write_text(text[part::4])
         time.sleep(seconds / 4)
+    while (folder.parent.parent / HOLDS_SAVE).exists():
+        time.sleep(0.02)
 
 
 def load(training: Training, folder: Path) -> None:
