@@ -69,6 +69,7 @@ class Fold:
         self._cold_start_cost: Seconds | None = None
         self._at = live_from
         """The time of the record that is being folded."""
+        self._now = live_from
         self._handlers: dict[type[Any], Callable[[Any, Record], None]] = {
             ModelDeclared: self._declared,
             WishDecided: self._wished,
@@ -92,7 +93,7 @@ class Fold:
         Its time is the log's append time, or `now` when that lies ahead: after the wall clock was set back between two
         starts, the log's time stands still until the clock has caught up.
         """
-        self._at = min(record.appended_at, now)
+        self._at, self._now = min(record.appended_at, now), now
         if self._alone:
             self.world.gateways.passed(self._at)
         handler = self._handlers.get(type(record.envelope.data))
@@ -231,6 +232,8 @@ class Fold:
 
     def _window(self, data: RequestWindow, record: Record) -> None:
         self.world.gateways.seen(data.gateway[:NAME_MOST], self._at)
+        if record.appended_at >= self.live_from:
+            self.world.behind.took(self._at, self._now)
         view = self.view_of(data.model)
         pressed = view.window(record.envelope.source[:NAME_MOST], data, self._at, self.world)
         self._look(view, record, urgent=pressed)

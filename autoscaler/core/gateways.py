@@ -7,7 +7,7 @@ nothing else can ever come: whoever cannot read the log must not think that ever
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from events.units import Instant, Seconds
 
@@ -24,6 +24,10 @@ closing window was lost: it has none."""
 
 FORGOTTEN_AFTER = Seconds(600.0)
 """Requests of a gateway that never beats are over by now: the default total budget of a request is ten minutes."""
+
+BEHIND_FOR = Seconds(1.0)
+"""How long it is believed how far behind the log its reader is: a gateway that has requests says something each second
+(design §4). Whoever reads nothing at all is not behind; nothing comes."""
 
 GATEWAYS_KEPT = 1024
 """Gateways remembered; the one unseen for longest makes room."""
@@ -83,9 +87,33 @@ class Gateways:
         return None
 
 
+class Behind:
+    """How far behind the log its reader is: what a gateway has said since then may stand there unread, so that is no
+    silence of the gateway. A clock of the log that is behind ours looks the same, and is met in the same way."""
+
+    __slots__ = ("_seconds", "_until")
+
+    def __init__(self) -> None:
+        self._seconds = Seconds(0.0)
+        self._until = Instant(0.0)
+
+    def took(self, at: Instant, now: Instant) -> None:
+        """A window that was appended at `at` is folded only now. Of those of one second the latest counts: edges are
+        folded ahead of the rest."""
+        seconds = now - at
+        if seconds >= self._seconds or now >= self._until:
+            self._seconds, self._until = Seconds(max(0.0, seconds)), Instant(now + BEHIND_FOR)
+
+    def by(self, now: Instant) -> Seconds:
+        """Seconds; none if nothing was folded of late."""
+        return self._seconds if now < self._until else Seconds(0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class World:
-    """What is known besides a model: the gateways, and since when all requests are known (None: not yet read back)."""
+    """What is known besides a model: the gateways, since when all requests are known (None: not yet read back), and how
+    far behind the log this is."""
 
     gateways: Gateways
     followed_since: Instant | None
+    behind: Behind = field(default_factory=Behind)

@@ -6,7 +6,8 @@ from events.types.requests import RequestWindow
 from events.units import Instant, Seconds
 
 SILENCE = Seconds(3.0)
-"""A gateway that has requests sends a window each second (design §4); after three missed ones it is silent."""
+"""A gateway that has requests sends a window each second (design §4); after three missed ones that were not
+there to be read it is silent."""
 
 LEVEL_MOST = 1_000_000
 """Requests that one window may claim to run, or to wait: what is above is taken for a mistake of its writer."""
@@ -59,29 +60,43 @@ def integrals(window: RequestWindow) -> tuple[float, float]:
 class Levels:
     """Sums over the sources of a model at one instant.
 
-    `since`: request-seconds that have gathered since the newest windows. `silent`: sources that should have spoken.
+    `stable`, `panic`: request-seconds that have gathered since the newest windows, in the last so many seconds.
+    `silent`: sources that should have spoken.
     """
 
-    __slots__ = ("age", "deadline", "oldest", "running", "silent", "since", "waiting")
+    __slots__ = (
+        "_panic_span",
+        "_stable_span",
+        "age",
+        "deadline",
+        "oldest",
+        "panic",
+        "running",
+        "silent",
+        "stable",
+        "waiting",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, stable_span: Seconds, panic_span: Seconds) -> None:
+        self._stable_span, self._panic_span = stable_span, panic_span
         self.running = self.waiting = self.silent = 0
-        self.since = 0.0
+        self.stable = self.panic = 0.0
         self.age: float | None = None
         self.oldest: float | None = None
         self.deadline: Instant | None = None
 
-    def take(self, source: Source, now: Instant) -> None:
-        """Add a source that has requests."""
+    def take(self, source: Source, now: Instant, behind: Seconds) -> None:
+        """Add a source that has requests. `behind`: how far the log has not been read."""
         age = now - source.at if now > source.at else 0.0
         if self.age is None or age > self.age:
             self.age = age
-        if age > SILENCE:
+        if age > SILENCE + behind:
             self.silent += 1
             return
         self.running += source.running
         self.waiting += source.waiting
-        self.since += source.level * age
+        self.stable += source.level * min(age, self._stable_span)
+        self.panic += source.level * min(age, self._panic_span)
         if source.oldest_at is not None:
             waited = max(0.0, now - source.oldest_at)
             self.oldest = waited if self.oldest is None else max(self.oldest, waited)

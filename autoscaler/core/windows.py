@@ -2,9 +2,9 @@
 
 Rules of this file. Windows of several gateways add. A window with the same (source, revision, start) replaces the
 earlier one. Its place in time is the log's append time, so that a live run and a replay agree; lengths come from the
-gateway's own clock. Between two windows a gateway's last level stands, for at most `SILENCE`; after that its requests
-are unknown (they count in no level, and every average is None), until it speaks or `Gateways` proves that they are
-over. What is idle keeps nothing.
+gateway's own clock. Between two windows a gateway's last level stands, for at most `SILENCE` of what was read of the
+log; after that its requests are unknown (they count in no level, and every average is None), until it speaks or
+`Gateways` proves that they are over. What is idle keeps nothing.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Windows:
         if self._foreign is not None:
             self._pass_foreign(now)
         levels = self._levels(now, world)
-        stable = panic = levels.since
+        stable, panic = levels.stable, levels.panic
         if self._stable is not None and self._panic is not None:
             stable += self._stable.total(now)
             panic += self._panic.total(now)
@@ -241,18 +241,18 @@ class Windows:
     # -- measuring
 
     def _levels(self, now: Instant, world: World) -> Levels:
-        levels = Levels()
+        levels, behind = Levels(self._stable_span, self._panic_span), world.behind.by(now)
         ended: list[tuple[str, int]] | None = None
         for key, source in self._sources.items():
             if not source.level:
                 continue
-            if now - source.at > SILENCE:
+            if now - source.at > SILENCE + behind:
                 over = world.gateways.over(source.gateway, source.at, now)
                 if over is not None:
                     ended = [key] if ended is None else [*ended, key]
                     self._active(over)
                     continue
-            levels.take(source, now)
+            levels.take(source, now, behind)
         if ended is not None:
             for key in ended:
                 self.level -= self._sources.pop(key).level

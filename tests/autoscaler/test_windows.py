@@ -132,6 +132,16 @@ def test_zero_is_known_and_silence_is_not() -> None:
     assert (demand.running, demand.waiting) == (0, 0)
 
 
+@pytest.mark.parametrize("span", [1.0, 2.0, 6.0])
+def test_a_window_that_is_late_makes_no_average_larger_than_what_ran(span: float) -> None:
+    """The last level goes on, in an average over a second as in one over a minute."""
+    desk = Desk(stable=span, panic=span)
+    for second in range(10):
+        desk.put(second, second + 1, running=4)
+    demand = desk.at(10 + SILENCE)
+    assert (demand.stable, demand.panic) == (pytest.approx(4.0), pytest.approx(4.0))
+
+
 def test_one_silent_gateway_hides_no_other() -> None:
     """What the others say stands: it may raise the wish."""
     desk = Desk()
