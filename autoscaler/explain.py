@@ -23,7 +23,7 @@ from autoscaler.core.tiering import held, rungs_of, then, warm_now
 from autoscaler.need_words import Need
 from autoscaler.outcome import after_sentences, outcome_facts
 from autoscaler.peer_words import by_idle_times, knative_panics
-from autoscaler.signal_words import signal_sentences, strongest, unknown
+from autoscaler.signal_words import replicas_of, signal_sentences, strongest, unknown
 from autoscaler.slo_words import slo_sentences
 from autoscaler.tier_words import tier_sentences
 from autoscaler.words import clock_time, number, percent, replicas, requests, span, times
@@ -188,7 +188,7 @@ def _requested(told: _Told) -> str:
 
 def _signal(told: _Told) -> str:
     demand, most = told.snapshot.demand, strongest(told.snapshot)
-    text = f"Numbers from outside need {number(demand.signal)} replicas"
+    text = f"Numbers from outside need {replicas_of(demand.signal)}"
     if most:
         text += f", {most} the most"
     if demand.signal_recent > demand.signal:

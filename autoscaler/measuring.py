@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
@@ -32,6 +33,9 @@ LOOK_MOST: Final = Seconds(15.0)
 
 ROUND: Final = Seconds(0.5)
 """How often it is looked whether a number is due. The shortest `every` is a second."""
+
+TIMES: Final = re.compile(r"\d+(\.\d+)? ?(ms|s|secs?|seconds?)\b")
+"""In an error's words: how long was waited. What differs in these alone is the same error."""
 
 Owned = Callable[[], Iterable[tuple[str, ScalingPolicy]]]
 """The models that are decided here, with their policies."""
@@ -140,7 +144,7 @@ class Measuring:
         known = isinstance(error, Unmeasured | TimeoutError)
         said = str(error) or f"no answer within {LOOK_MOST:.0f} s" if known else f"{type(error).__name__}: {error}"
         self._failures += 1
-        if one.error != said:
+        if TIMES.sub("", one.error) != TIMES.sub("", said):
             shown = None if known else error
             logger.warning("signal %s of %s cannot be measured: %s", key[1], key[0], said, exc_info=shown)
         one.error = said

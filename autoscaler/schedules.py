@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
-from math import ceil
+from datetime import datetime, timedelta
+from math import ceil, floor
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim
@@ -13,11 +13,11 @@ from autoscaler.core.policy import SchedulePolicy
 from autoscaler.core.view import NOT_SCHEDULED, Scheduled
 from events.units import Instant
 
-OPENINGS_MOST = 1_000_000
-"""Openings that are looked at, at most, to find which are open: a week of minutes is a hundredth."""
+SHIFT_MOST = timedelta(hours=3)
+"""No zone's clock is put back further, or forth: Antarctica's Troll by two hours."""
 
-STRIDE = 28 * 86_400
-"""Seconds in which a zone's clock is changed once at most: Ramadan's two changes in Morocco are further apart."""
+LOOK_AGAIN = 28 * 86_400.0
+"""Seconds after which is looked again where nothing comes within fifty years."""
 
 
 class Schedules:
@@ -47,36 +47,56 @@ def _window(one: SchedulePolicy, now: Instant) -> tuple[int, Instant]:
     """Replicas wanted now, and the next instant at which the window opens or closes.
 
     A window that opens while one is open prolongs it. Times that a change of the clock leaves out or repeats are
-    treated as Debian's cron does (see cronsim).
+    treated as Debian's cron does: a time of day that is left out comes when the clock has changed, one that is repeated
+    comes the first time alone; what has `*` for its minute or hour follows the clock as it is.
     """
-    here = datetime.fromtimestamp(now, UTC).astimezone(ZoneInfo(one.timezone))
-    coming = (found.timestamp() for found in CronSim(one.cron, here))
-    later = next(at for at in coming if at > now)  # in an hour that comes twice the first may be over
-    following = _before_a_shift(now, later, ZoneInfo(one.timezone))
-    before = next(CronSim(one.cron, here, reverse=True), None)
-    opened = None if before is None else before.timestamp()
-    on_time = here.replace(second=0, microsecond=0)
-    if (
-        next(CronSim(one.cron, datetime.fromtimestamp(on_time.timestamp() - 60, UTC).astimezone(here.tzinfo)))
-        == on_time
-    ):
-        opened = on_time.timestamp()  # `reverse` gives those before, not the one that is now
+    zone = ZoneInfo(one.timezone)
+    here = datetime.fromtimestamp(now, zone).replace(tzinfo=None)
+    comes = _follows if any(field.startswith("*") for field in one.cron.split()[:2]) else _once
+    opened = following = None
+    for wall in CronSim(one.cron, here + SHIFT_MOST, reverse=True):
+        opened = max((at for at in (opened, *comes(wall, zone)) if at is not None and at <= now), default=None)
+        if opened is not None and wall < here - SHIFT_MOST:
+            break  # what is further back on the wall is further back in time
+    for wall in CronSim(one.cron, here - SHIFT_MOST):
+        following = min((at for at in (following, *comes(wall, zone)) if at is not None and at > now), default=None)
+        if following is not None and wall > here + SHIFT_MOST:
+            break
+    changes = now + LOOK_AGAIN if following is None else following
     if opened is None or now >= opened + one.duration:
-        return 0, Instant(following)
-    closes = opened + one.duration
-    return one.min_replicas, Instant(min(closes, following) if following > now else closes)
+        return 0, Instant(changes)
+    return one.min_replicas, Instant(min(opened + one.duration, changes))
 
 
-def _before_a_shift(now: Instant, until: float, zone: ZoneInfo) -> float:
-    """`until`, or the second at which the zone's clock is changed before it: what comes after that is found then.
-    (cronsim takes each change for one of an hour; Lord Howe's is half of one.)"""
-    was, same = _offset(now, zone), int(now)
-    while (other := min(same + STRIDE, ceil(until))) > same and _offset(other, zone) == was:
-        same = other
+# cronsim is asked for times on the wall: in a zone it cannot begin in the second of two equal hours, and takes each
+# change of the clock for one of whole hours (Lord Howe's is half of one).
+
+
+def _once(wall: datetime, zone: ZoneInfo) -> tuple[float, ...]:
+    """When a clock shows that time first; where it never does, when it jumps over it."""
+    first, second = _shown(wall, zone)
+    return (first if first <= second else _shift(second, first, zone),)
+
+
+def _follows(wall: datetime, zone: ZoneInfo) -> tuple[float, ...]:
+    """Whenever a clock shows that time: once, twice, or never."""
+    first, second = _shown(wall, zone)
+    return (first,) if first == second else (first, second) if first < second else ()
+
+
+def _shown(wall: datetime, zone: ZoneInfo) -> tuple[float, float]:
+    """The instants by the clock before and after a change. The first is the later one where it is jumped over."""
+    before, after = (wall.replace(tzinfo=zone, fold=fold).timestamp() for fold in (0, 1))
+    return before, after
+
+
+def _shift(since: float, until: float, zone: ZoneInfo) -> float:
+    """The second between the two at which the zone's clock is changed."""
+    was, same, other = _offset(since, zone), floor(since), ceil(until)
     while other - same > 1:
         middle = (same + other) // 2
         same, other = (middle, other) if _offset(middle, zone) == was else (same, middle)
-    return min(float(other), until)
+    return float(other)
 
 
 def _offset(at: float, zone: ZoneInfo) -> timedelta | None:

@@ -62,12 +62,12 @@ def _sized(seen: SignalSeen, policy: LagPolicy) -> str:
         how = f"To work it off within {span(policy.drain_within)} at {rate} records a second a replica"
     else:
         how = f"At {number(policy.target)} a replica"
-    text = f"{how} it needs {_count(max(1.0, lag.wanted))}"
+    text = f"{how} it needs {replicas_of(max(1.0, lag.wanted))}"
     if lag.most is not None and lag.wanted > lag.most:
         what = "partitions with lag" if policy.limit_to_partitions_with_lag else "partitions"
-        return f"{text}; more than {lag.most} {what} can keep busy, so {_count(seen.need)}"
+        return f"{text}; more than {lag.most} {what} can keep busy, so {replicas_of(seen.need)}"
     if seen.need > lag.wanted and policy.even_distribution:
-        return f"{text}; {_count(seen.need)} share {_partitions(lag.partitions)} evenly"
+        return f"{text}; {replicas_of(seen.need)} share {_partitions(lag.partitions)} evenly"
     return text
 
 
@@ -79,9 +79,10 @@ def _partitions(count: int) -> str:
     return f"{count} partition" if count == 1 else f"{count} partitions"
 
 
-def _count(amount: float) -> str:
+def replicas_of(amount: float) -> str:
+    """A need, which may be a part of one."""
     return replicas(int(amount)) if amount == int(amount) else f"{number(amount)} replicas"
 
 
 def _needs(amount: float) -> str:
-    return f"that needs {_count(amount)}" if amount else "that needs no replica"
+    return f"that needs {replicas_of(amount)}" if amount else "that needs no replica"
