@@ -39,12 +39,14 @@ OURS: Final = "relume"
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The newest records about a model. Those of another uid than the wish's are void."""
+    """The newest records about a model, or those of a time that is past. Those of another uid than the wish's are
+    void."""
 
     wish: WishDecided
     grant: GrantDecided | None = None
     observed: ReplicasObserved | None = None
     declared: ModelDeclared | None = None
+    past: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ def explain(records: Records) -> Explanation:
     observed = records.observed if records.observed is not None and records.observed.uid == wish.uid else None
     declared = records.declared if records.declared is not None and records.declared.uid == wish.uid else None
     return Explanation(
-        (*decided.sentences, *after_sentences(wish, grant, observed, declared)),
+        (*decided.sentences, *after_sentences(wish, grant, observed, declared, now=not records.past)),
         {**decided.facts, **outcome_facts(grant, observed, declared)},
     )
 
@@ -354,7 +356,7 @@ def _capacity(told: _Told) -> str:
 
 def _scheduled(told: _Told) -> str:
     until = told.snapshot.schedule_changes_at
-    end = "" if until is None else f" until {told.clock(until)}"
+    end = "" if until is None else f", until {told.clock(until)} at the earliest"
     return f"A schedule wants at least {replicas(told.snapshot.scheduled)}{end}."
 
 

@@ -14,11 +14,21 @@ from preemption.core.view import Reason
 
 
 def after_sentences(
-    wish: WishDecided, grant: GrantDecided | None, observed: ReplicasObserved | None, declared: ModelDeclared | None
+    wish: WishDecided,
+    grant: GrantDecided | None,
+    observed: ReplicasObserved | None,
+    declared: ModelDeclared | None,
+    *,
+    now: bool = True,
 ) -> tuple[str, ...]:
-    """One sentence for each thing that is known to have come of a wish."""
+    """One sentence for each thing that is known to have come of a wish. `now`: these are the newest records."""
     near = _taken_at(wish)
-    told = (_override(declared, grant, near), _granted(grant, wish), _failed(observed, near), _are(observed))
+    told = (
+        _override(declared, grant, near, now),
+        _granted(grant, wish, now),
+        _failed(observed, near),
+        _are(observed, now),
+    )
     return tuple(text for text in told if text)
 
 
@@ -66,17 +76,18 @@ def _overrides(declared: ModelDeclared | None, grant: GrantDecided | None) -> bo
     return Reason.OVERRIDE in grant.reasons
 
 
-def _override(declared: ModelDeclared | None, grant: GrantDecided | None, near: float | None) -> str:
+def _override(declared: ModelDeclared | None, grant: GrantDecided | None, near: float | None, now: bool) -> str:
     if declared is None or declared.override is None or not _overrides(declared, grant):
         return ""
     override = declared.override
     by = f" by {override.by}" if override.by else ""
-    return f"An override{by} of {replicas(override.replicas)} stands before it until {_clock(override.until, near)}."
+    stands, until = "stands" if now else "stood", _clock(override.until, near)
+    return f"An override{by} of {replicas(override.replicas)} {stands} before it until {until}."
 
 
-def _granted(grant: GrantDecided | None, wish: WishDecided) -> str:
-    if grant is None:  # it says nothing where nothing was ever wished
-        return "The allocator has not answered yet." if wish.replicas else ""
+def _granted(grant: GrantDecided | None, wish: WishDecided, now: bool) -> str:
+    if grant is None:  # it says nothing where nothing was ever wished; what it said long ago may be compacted away
+        return "The allocator has not answered yet." if wish.replicas and now else ""
     text = f"The allocator granted {_staying(grant)} of {grant.wished}"
     given = wish.replicas - grant.wished
     if Reason.GIVES_UP in grant.reasons and given > 0:
@@ -96,13 +107,14 @@ def _failed(observed: ReplicasObserved | None, near: float | None) -> str:
     return text + ("." if observed.retry_at is None else f"; next try at {_clock(observed.retry_at, near)}.")
 
 
-def _are(observed: ReplicasObserved | None) -> str:
+def _are(observed: ReplicasObserved | None, now: bool) -> str:
     if observed is None:
         return ""
     ready, starting = _count(observed, ReplicaState.READY), _count(observed, ReplicaState.STARTING)
     phases = sorted({one.phase.value for one in observed.replicas if one.phase is not None})
     where = f" (in {', '.join(phases)})" if starting and phases else ""
-    return f"Now {replicas(ready)} {'is' if ready == 1 else 'are'} ready and {starting} starting{where}."
+    when, be = ("Now", "is" if ready == 1 else "are") if now else ("Then", "was" if ready == 1 else "were")
+    return f"{when} {replicas(ready)} {be} ready and {starting} starting{where}."
 
 
 def _count(observed: ReplicasObserved, state: ReplicaState) -> int:

@@ -54,7 +54,8 @@ def explain(connection: Connection, model: str, at: str | None, file: Path | Non
     if until is not None:
         items = recorded.until(items, until)
     if file is None:
-        answer = recorded.explained(items[-1])
+        assert until is not None
+        answer = recorded.explained(connection, items[-1], until)
         _show(answer, answer["sentences"], output)
         return
     answer = whatif.what_if(connection, items, file, until)

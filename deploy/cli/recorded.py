@@ -18,6 +18,10 @@ MOST: Final = 10_000
 """Decisions that are asked for at once: what the admin API gives."""
 
 
+STATES: Final = ("relume.models", "relume.grants", "relume.replicas")
+"""Topics that tell what stood beside a wish."""
+
+
 def instant_of(text: str) -> float:
     """An RFC 3339 time; wrong use when it is none."""
     try:
@@ -47,15 +51,38 @@ def until(items: Sequence[dict[str, Any]], at: float) -> list[dict[str, Any]]:
     return before
 
 
-def explained(item: Mapping[str, Any]) -> dict[str, Any]:
-    """The decision in sentences with its numbers, from its record alone."""
-    from autoscaler.explain import explain_decision  # noqa: PLC0415 - takes a fifth of a second to import
+def explained(connection: Connection, item: Mapping[str, Any], at: float) -> dict[str, Any]:
+    """The decision in sentences with its numbers, and what stood beside it at a time: a number by hand, the grant, the
+    replicas."""
+    from autoscaler.explain import Records, explain  # noqa: PLC0415 - takes a fifth of a second to import
+    from events.types.grants import GrantDecided  # noqa: PLC0415 - as above
+    from events.types.models import ModelDeclared  # noqa: PLC0415 - as above
+    from events.types.replicas import ReplicasObserved  # noqa: PLC0415 - as above
 
+    wish = _wish(item)
+    stood = {topic: _stood(connection, topic, wish, at) for topic in STATES}
+    declared, grant, observed = (stood[topic] for topic in STATES)
+    assert declared is None or isinstance(declared, ModelDeclared)
+    assert grant is None or isinstance(grant, GrantDecided)
+    assert observed is None or isinstance(observed, ReplicasObserved)
     try:
-        told = explain_decision(_wish(item))
+        told = explain(Records(wish, grant, observed, declared, past=True))
     except ValueError as error:
         raise Refused(f"the decision of {item['time']} cannot be read: {error}") from error
     return {"model": item["model"], "sentences": list(told.sentences), "facts": dict(told.facts)}
+
+
+def _stood(connection: Connection, topic: str, wish: WishDecided, at: float) -> object:
+    """The newest state of the wish's model in a topic that is as old as a time; None: there is none."""
+    from events.codec import decode_structured  # noqa: PLC0415 - as above
+    from events.envelope import Envelope  # noqa: PLC0415 - as above
+
+    found: object = None
+    for line in connection.lines("/v1alpha1/events", {"topic": topic, "model": wish.model, "follow": False}):
+        read = decode_structured(line)
+        if isinstance(read, Envelope) and read.time <= at and getattr(read.data, "uid", "") == wish.uid:
+            found = read.data
+    return found
 
 
 def _wish(item: Mapping[str, Any]) -> WishDecided:

@@ -121,7 +121,10 @@ def test_each_that_wants_the_least_is_named() -> None:
     texts = told(snapshot, replace(PROMISE, schedules=schedules))
     assert texts["answer"] == "3 replicas"
     assert {Reason.SCHEDULED, Reason.SLO_BURN, Reason.CAPACITY} <= set(texts)
-    assert texts[Reason.SCHEDULED] == "A schedule wants at least 3 replicas until 2001-09-11 01:46:40 UTC."
+    assert (
+        texts[Reason.SCHEDULED]
+        == "A schedule wants at least 3 replicas, until 2001-09-11 01:46:40 UTC at the earliest."
+    )
     assert texts[Reason.CAPACITY].endswith("that needs 3 replicas.")
 
 

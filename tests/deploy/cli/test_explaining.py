@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from events.clock import SystemClock
 from events.types.decisions import WishDecided
+from events.types.grants import GrantDecided
+from events.types.models import Override
+from events.types.replicas import ReplicasObserved
+from events.units import Instant, format_instant
 from tests.deploy.cli.conftest import LiveAdmin, Relume
 from tests.deploy.cli.test_talking import declare
 from tests.support.autoscaling import Run, declared
@@ -41,6 +46,32 @@ def test_the_decision_that_stood_then(relume: Relume, live: LiveAdmin, told: lis
     assert "allocator" not in ran.out
     facts = json.loads(relume("explain", "echo", "--at", "2999-01-01T00:00:00Z", "-o", "json", live=live).out)["facts"]
     assert facts["replicas"] == told[-1].replicas
+
+
+def test_what_stood_beside_it_then(relume: Relume, live: LiveAdmin, told: list[WishDecided]) -> None:
+    """A number by hand with its end, the grant and the replicas as they were at that time; nothing of what came later,
+    and nothing of a model that had the same name before."""
+    uid, by_hand = told[-1].uid, Override(replicas=7, until=SystemClock().now() + 600, by="ann")
+    grant = GrantDecided(model="echo", uid=uid, revision=1, wished=7, replicas=(), reasons=("override",))
+    live.do(
+        live.admin.say(
+            replace(declared("echo", uid), override=by_hand),
+            grant,
+            ReplicasObserved(model="echo", uid=uid, replicas=()),
+        )
+    )
+    then = format_instant(Instant(SystemClock().now()))
+    live.do(live.admin.say(declared("echo", uid), replace(grant, wished=1, reasons=("wish",))))
+    live.do(live.admin.say(replace(declared("echo", "other"), override=replace(by_hand, replicas=9))))
+    ran = relume("explain", "echo", "--at", then, live=live)
+    end = ran.out.splitlines()[-3:]
+    assert end[0].startswith("An override by ann of 7 replicas stood before it until "), ran.out
+    assert end[1].startswith("The allocator granted 0 of 7")
+    assert end[2] == "Then 0 replicas were ready and 0 starting."
+    facts = json.loads(relume("explain", "echo", "--at", then, "-o", "json", live=live).out)["facts"]
+    assert facts["override"]["replicas"] == 7
+    facts = json.loads(relume("explain", "echo", "--at", "2999-01-01T00:00:00Z", "-o", "json", live=live).out)["facts"]
+    assert facts["override"] is None
 
 
 def test_another_policy_on_the_record(relume: Relume, live: LiveAdmin, told: list[WishDecided], tmp_path: Path) -> None:
