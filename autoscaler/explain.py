@@ -326,7 +326,9 @@ def _policy_unknown(told: _Told) -> str:
 
 
 def _policy_failed(told: _Told) -> str:
-    return f"The policy {told.policy.name} failed with an error: the last wish stands."
+    wakes = told.replicas > (told.snapshot.wished or 0)
+    then = "who waits wakes the model all the same" if wakes else "the last wish stands"
+    return f"The policy {told.policy.name} failed with an error, which stands in the autoscaler's own log: {then}."
 
 
 def _slo_burn(told: _Told) -> str:

@@ -63,5 +63,21 @@ def read_wish(wish: WishDecided, at: Instant) -> tuple[Wish, Memory]:
     reasons = tuple(Reason(reason) for reason in wish.reasons if reason in _KNOWN)
     use = (wish.kept, wish.waits)
     return Wish(
-        wish.uid, wish.revision, wish.replicas, reasons, policy, at, memory.recommended, use, wish.tiers
+        wish.uid,
+        wish.revision,
+        wish.replicas,
+        reasons,
+        policy,
+        at,
+        memory.recommended,
+        use,
+        wish.tiers,
+        _unmeasured(wish),
     ), memory
+
+
+def _unmeasured(wish: WishDecided) -> tuple[str, ...]:
+    """As `Needed.unmeasured`, of the signals that the decision saw."""
+    told = wish.snapshot.get("signals")
+    seen = [one for one in told if isinstance(one, dict)] if isinstance(told, list) else []
+    return tuple(str(one.get("name")) for one in seen if one.get("need") is None and one.get("error"))

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from autoscaler.core.model import SignalSeen, Snapshot
 from autoscaler.core.policy import LagPolicy, ScalingPolicy
 from autoscaler.words import number, replicas, span
+
+OLD: Final = 5.0
+"""Seconds from which on the age of a number is told, chosen: what is asked for at the usual pace is not news."""
 
 
 def signal_sentences(snapshot: Snapshot, policy: ScalingPolicy) -> tuple[str, ...]:
@@ -33,7 +38,8 @@ def _sentence(seen: SignalSeen, lag: LagPolicy | None) -> str:
     if seen.lag is not None and lag is not None:
         return _lag_sentence(seen, lag, why)
     at = "" if seen.target is None else f", at {number(seen.target)} a replica"
-    return f"Signal {seen.name} was {number(seen.value)}{at}: {_needs(seen.need)}."
+    ago = f" {span(seen.age)} ago" if seen.age >= OLD else ""
+    return f"Signal {seen.name} was {number(seen.value)}{ago}{at}: {_needs(seen.need)}{why}."
 
 
 def _lag_sentence(seen: SignalSeen, policy: LagPolicy, why: str) -> str:

@@ -53,6 +53,11 @@ class Needed:
     changes_at: Instant | None = None
     seen: tuple[SignalSeen, ...] = ()
 
+    @property
+    def unmeasured(self) -> tuple[str, ...]:
+        """The names of those that are not known, and of which it is known why."""
+        return tuple([one.name for one in self.seen if one.need is None and one.error])
+
 
 NO_SIGNALS = Needed()
 

@@ -70,7 +70,8 @@ class Declared:
 
 @carrier
 class Wish:
-    """The last wish on record. `use`: see `Decision.use`. `tiers`: what else was told to be worth keeping."""
+    """The last wish on record. `use`: see `Decision.use`. `tiers`: what else was told to be worth keeping.
+    `unmeasured`: numbers from outside that were not known, and why is on record."""
 
     uid: str
     revision: int
@@ -81,6 +82,7 @@ class Wish:
     recommended: int | None = None
     use: tuple[int, bool] = (0, False)
     tiers: Tiers | None = None
+    unmeasured: tuple[str, ...] = ()
 
 
 @carrier
@@ -116,6 +118,7 @@ class ModelView:
         "_observed",
         "_serving",
         "_signals",
+        "_unmeasured",
         "_sleeper_bytes",
         "_start_seconds",
         "_starts",
@@ -151,6 +154,7 @@ class ModelView:
         """Requests that the last decision is good for: more of them, and a new decision is urgent."""
         self._windows: Windows | None = None
         self._signals: Signals | None = None
+        self._unmeasured: tuple[str, ...] = ()
         self._floors: Floors | None = None
         self._burning: Burning | None = None
         self._serving: Serving | None = None
@@ -301,6 +305,7 @@ class ModelView:
         observed = self._observed if self._observed.uid == declared.uid else NOTHING  # `_seen`, without a call
         floor = NO_FLOOR if self._floors is None else self._floors.now(now)
         signals = self._needed(declared, now)
+        self._unmeasured = signals.unmeasured
         scheduled = NOT_SCHEDULED if declared.schedule is None else declared.schedule(now)
         rates = self._burning.measure(now) if self._burning is not None and declared.policy.objectives else None
         return Snapshot(
@@ -321,8 +326,9 @@ class ModelView:
         )  # fmt: skip
 
     def record_at(self, decision: Decision, now: Instant, every: Seconds) -> Instant | None:
-        """When to record a decision: now; or later, as only its reasons or what the replicas are for differ and they
-        were told less than `every` ago; or never (None), as it says nothing that the wish on record does not.
+        """When to record a decision: now; or later, as only its reasons, what the replicas are for, or which numbers
+        are unknown by a known cause differ and they were told less than `every` ago; or never (None), as it says
+        nothing that the wish on record does not.
 
         That replicas are needed which were only kept is told at once: until then they may be given to others.
         """
@@ -335,7 +341,7 @@ class ModelView:
             return now
         if decision.kept < wish.use[0] or _asleep(wish.tiers) != _asleep(decision.tiers):
             return now
-        if wish.reasons != decision.reasons or wish.use != decision.use:
+        if (wish.reasons, wish.use, wish.unmeasured) != (decision.reasons, decision.use, self._unmeasured):
             return max(now, Instant(wish.recorded_at + every))
         return None if wish.tiers == decision.tiers else max(now, Instant(wish.recorded_at + TIERS_EVERY))
 
@@ -356,7 +362,7 @@ class ModelView:
         self.unsure = False
         self.wish = Wish(
             declared.uid, declared.revision, decision.replicas, decision.reasons, declared.policy, at,
-            decision.memory.recommended, decision.use, decision.tiers,
+            decision.memory.recommended, decision.use, decision.tiers, self._unmeasured,
         )  # fmt: skip
 
     def decided(self, decision: Decision, at: Instant) -> None:

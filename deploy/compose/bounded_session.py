@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPException
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
@@ -92,7 +93,11 @@ class _Hurried:
 
 @contextmanager
 def _closed_after(patience: Seconds, sock: socket.socket | None) -> Iterator[None]:
+    """TimeoutError where it was closed by us: what urllib3 sees is a server that went away."""
+    late = threading.Event()
+
     def close() -> None:
+        late.set()
         try:
             if sock is not None:
                 sock.shutdown(socket.SHUT_RDWR)
@@ -104,6 +109,10 @@ def _closed_after(patience: Seconds, sock: socket.socket | None) -> Iterator[Non
     timer.start()
     try:
         yield
+    except (OSError, HTTPException) as error:
+        if late.is_set():
+            raise TimeoutError("no answer came") from error
+        raise
     finally:
         timer.cancel()
 

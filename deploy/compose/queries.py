@@ -102,6 +102,7 @@ class PrometheusQueries:
         """In a thread: the values of all series."""
         import requests  # noqa: PLC0415 - comes with an extra
         from prometheus_api_client.exceptions import PrometheusApiClientException  # noqa: PLC0415 - comes with an extra
+        from urllib3.exceptions import ReadTimeoutError  # noqa: PLC0415 - comes with an extra
 
         try:
             return values_of(server.client.custom_query(query))
@@ -114,7 +115,9 @@ class PrometheusQueries:
             raise QueryUnknown(f"no answer within {PATIENCE:.0f} s") from None
         except (requests.RequestException, OSError, UnicodeEncodeError) as error:
             server.refused = True
-            raise QueryUnknown(f"the server cannot be asked: {_short(error)}") from None
+            late = isinstance(_reason(error), ReadTimeoutError)  # requests knows it as a broken connection
+            told = f"no answer within {PATIENCE:.0f} s" if late else f"the server cannot be asked: {_short(error)}"
+            raise QueryUnknown(told) from None
         except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             raise QueryUnknown(f"the answer is none of Prometheus': {type(error).__name__}: {error}"[:300]) from None
 
@@ -187,10 +190,15 @@ def _refusal(text: str) -> str:
     return f"the server answers {found[1]}: {told}"
 
 
+def _reason(error: Exception) -> object:
+    """Why urllib3 gave up, of an error of requests."""
+    return getattr(error.args[0], "reason", None) if error.args else None
+
+
 def _short(error: Exception) -> str:
     """The innermost reason, without the addresses of objects."""
-    reason = getattr(error.args[0], "reason", None) if error.args else None
-    return re.sub(r"<[^>]*>:? ?", "", str(reason or error))[:300]
+    reason = _reason(error)
+    return re.sub(r"<[^>]*>:? ?|^\w+\(host=[^)]*\): ?", "", str(reason or error))[:300]
 
 
 def _named(path: Path | None) -> Mapping[str, PrometheusServer]:

@@ -11,7 +11,7 @@ from autoscaler.core.model import Reason, SignalSeen
 from autoscaler.core.policy import ScalingPolicy, SignalPolicy
 from autoscaler.core.signals import RECENT_MOST, SIGNALS_MOST, Reading, Signals
 from autoscaler.explain import Records, explain
-from autoscaler.record import replay
+from autoscaler.record import read_wish, replay
 from events.types.metrics import LagMeasured, SignalMeasured
 from events.units import Instant, Seconds
 from tests.support.autoscaling import POLICY, T0, Run, declared
@@ -142,6 +142,22 @@ class TestWishes:
         text = explained(run)
         for part in ("30s", "10 records a second", "4 replicas"):
             assert part in text, text
+
+    def test_a_number_that_never_came_is_explained_once_it_is_known_why(self) -> None:
+        """Neither number nor reason of the wish changes by it; it is recorded once for as long as it lasts, and a new
+        process that reads the record knows that it was. So is its end."""
+        run = Run(declared(signals=[LAG]))
+        for second in range(60):
+            run.put(orders(None, error=f"there is no cluster shop (try {second})"))
+            run.advance(5)
+        assert [wish.replicas for _, wish in run.wishes] == [0, 0]
+        assert run.wish().reasons == ("SignalStale",)
+        assert "has never been told (there is no cluster shop" in explained(run)
+        read, _ = read_wish(run.wish(), run.now)
+        assert read.unmeasured == ("orders",)
+        run.put(orders(35))
+        assert run.wish().replicas == 4
+        assert read_wish(run.wish(), run.now)[0].unmeasured == ()
 
     def test_what_cannot_be_measured_holds(self) -> None:
         """K4098: brokers away: what is there stays, and the record says why; then it goes on."""
