@@ -18,7 +18,7 @@ from autoscaler.core.forecast.following import outlook
 from autoscaler.core.forecast.hold import LEVELS
 from autoscaler.core.model import Memory, Reason, Snapshot
 from autoscaler.core.peers import IdleMemory, KpaMemory
-from autoscaler.core.policy import Mode, ScalingPolicy
+from autoscaler.core.policy import Mode, ScalingPolicy, extra_kept_for
 from autoscaler.core.tiering import held, rungs_of, then, warm_now
 from autoscaler.need_words import Need
 from autoscaler.outcome import after_sentences, outcome_facts
@@ -256,16 +256,16 @@ def _keep_alive(told: _Told) -> str:
     if told.policy.cold_start_cost is not None:
         return "Nobody asks; what was needed lives on to the end of the minute, and then by its forecast."
     kept = told.memory.kept
-    if kept:
+    life, extra = told.policy.keep_alive, extra_kept_for(told.policy)
+    if kept and (extra == life or kept[0].amount > 1.0):
         most = int(kept[0].amount)
-        until = told.clock(kept[0].at + told.policy.keep_alive)
+        until = told.clock(kept[0].at + extra)
         verb = "was" if most == 1 else "were"
         return (
             f"{replicas(most)} {verb} needed at {told.clock(kept[0].at)}, and what was needed lives on until {until}."
         )
     if last is None:
-        return f"Nobody asks; what is idle lives on for {span(told.policy.keep_alive)}."
-    life = told.policy.keep_alive
+        return f"Nobody asks; what is idle lives on for {span(life)}."
     since, until = told.clock(last), told.clock(last + life)
     return f"Nobody has asked since {since}; what is idle lives on for {span(life)}, until {until}."
 

@@ -1,4 +1,4 @@
-"""What users may set of each policy: `scaling.policyOptions`, and schedules. Defaults are those of the originals."""
+"""What users may set of each policy: `scaling.policyOptions`, and schedules. Defaults of others' are the originals'."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 from pydantic import Field, ValidationError, field_validator
 
-from autoscaler.core.peers import ConcurrencyOptions, HpaOptions, KedaOptions, KpaOptions, Options
+from autoscaler.core.peers import ConcurrencyOptions, HpaOptions, KedaOptions, KpaOptions, Options, RelumeOptions
 from autoscaler.core.policy import SchedulePolicy
 from events.spec import Duration, Spec
 from events.types.replicas import MAX_REPLICAS
@@ -26,6 +26,17 @@ OWN_PATTERN: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 SCHEDULES_MOST: Final = 16
 
 _CHECKED_FROM: Final = "2000-01-01T00:00:00+00:00"
+
+
+class RelumeSpec(Spec):
+    """What only ours has."""
+
+    keep_extra: Annotated[Duration, Field(ge=0, le=86400)] | None = None
+    """How long replicas beyond the first live after they were needed; left out, as long as the first: `keepAlive`."""
+
+    def resolve(self) -> RelumeOptions | None:
+        """Plain numbers; None: nothing is set."""
+        return None if self.keep_extra is None else RelumeOptions(keep_extra=Seconds(self.keep_extra))
 
 
 class KpaSpec(Spec):
@@ -113,10 +124,10 @@ class ConcurrencySpec(Spec):
         )
 
 
-OptionsSpec = KpaSpec | HpaSpec | KedaSpec | ConcurrencySpec
+OptionsSpec = RelumeSpec | KpaSpec | HpaSpec | KedaSpec | ConcurrencySpec
 
 OPTIONS: Final[Mapping[str, type[OptionsSpec]]] = {
-    "kpa": KpaSpec, "hpa": HpaSpec, "keda": KedaSpec, "concurrency": ConcurrencySpec,
+    "relume": RelumeSpec, "kpa": KpaSpec, "hpa": HpaSpec, "keda": KedaSpec, "concurrency": ConcurrencySpec,
 }  # fmt: skip
 """The options of the policies that have some."""
 

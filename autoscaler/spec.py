@@ -59,6 +59,8 @@ class ScalingSpec(Spec):
             )
         if self.panic_window > self.stable_window:
             raise ValueError("panicWindow is longer than stableWindow; make it shorter")
+        if self.cold_start_cost is not None and self.policy == "relume" and "keepExtra" in self.policy_options:
+            raise ValueError("policyOptions.keepExtra and coldStartCost both say how long replicas live; leave one out")
         if self.policy in POLICIES:
             read_options(self.policy, self.policy_options)
         elif self.policy_options and ":" in self.policy:

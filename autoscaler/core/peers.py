@@ -1,4 +1,5 @@
-"""What the policies of other autoscalers are set by, and what they remember. Values only: the rules are in `policies`.
+"""What policies are set by beside `ScalingPolicy`, and what those of other autoscalers remember. Values only: the rules
+are in `policies`.
 
 Each has a `kind`, so that it can be told from the others when it is read from a record.
 """
@@ -10,6 +11,14 @@ from typing import Literal
 from events.kinds import value
 from events.types.shared import Amount, At, Count
 from events.units import Seconds
+
+
+@value
+class RelumeOptions:
+    """Ours. `keep_extra`: how long replicas beyond the first live after they were needed; None: as the first does."""
+
+    kind: Literal["relume"] = "relume"
+    keep_extra: Seconds | None = None
 
 
 @value
@@ -74,7 +83,7 @@ class ConcurrencyOptions:
     delay: Seconds = Seconds(30.0)
 
 
-Options = KpaOptions | HpaOptions | KedaOptions | ConcurrencyOptions
+Options = RelumeOptions | KpaOptions | HpaOptions | KedaOptions | ConcurrencyOptions
 
 
 @value

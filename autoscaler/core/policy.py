@@ -6,7 +6,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
-from autoscaler.core.peers import Options
+from autoscaler.core.peers import Options, RelumeOptions
 from events.kinds import value
 from events.units import Seconds
 
@@ -159,10 +159,19 @@ class ScalingPolicy:
     sleeps: bool = False
 
 
+def extra_kept_for(policy: ScalingPolicy) -> Seconds:
+    """How long what was needed beyond the first replica stays. Knative and KEDA part this from the last replica's time
+    too (the stable window from `lastReplicaRetention`, stabilisation from `cooldown`)."""
+    options = policy.options
+    if not isinstance(options, RelumeOptions) or options.keep_extra is None:
+        return policy.keep_alive
+    return min(options.keep_extra, policy.keep_alive)
+
+
 def by_pool(policy: ScalingPolicy, cost: Seconds | None) -> ScalingPolicy:
     """The policy where the pool says what a cold start is worth, in GPU-seconds. What a model says itself comes first:
-    its own price, or a keep-alive other than the default."""
-    silent = policy.cold_start_cost is None and policy.keep_alive == KEEP_ALIVE
+    its own price, a keep-alive other than the default, or how long replicas beyond the first are kept."""
+    silent = policy.cold_start_cost is None and policy.keep_alive == KEEP_ALIVE and policy.options is None
     if cost is None or not silent or policy.name != "relume":
         return policy
     return replace(policy, cold_start_cost=Seconds(min(COST_MOST, cost / policy.gpus)), pool_cost=cost)

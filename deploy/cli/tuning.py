@@ -119,6 +119,8 @@ def _of_log(connection: Connection, model: str, setting: Setting, given: Sequenc
     if start.get("seconds") and "start" not in given:
         setting = replace(setting, starting=replace(setting.starting, seconds=Seconds(float(start["seconds"]))))
     scaling = {key: spec["scaling"][key] for key in KEPT if spec["scaling"].get(key) is not None}
+    if spec["scaling"].get("policy") == "relume" and spec["scaling"].get("policyOptions"):
+        scaling["policyOptions"] = spec["scaling"]["policyOptions"]  # those of another policy say nothing of ours
     gpus = gpus_taken(spec.get("resources") or {})
     scaling |= _by_pool(connection, scaling, gpus)
     if "coldStartCost" in scaling:
@@ -134,8 +136,8 @@ def _by_pool(connection: Connection, scaling: Mapping[str, Any], gpus: float) ->
 
     pools = connection.get("/v1alpha1/pools")["items"]
     says = next((one["spec"].get("coldStartCost") for one in pools if one["metadata"]["name"] == POOL), None)
-    own = "coldStartCost" in scaling or parse_duration(str(scaling.get("keepAlive", KEEP_DEFAULT))) != KEEP_ALIVE
-    if says is None or own:
+    kept = parse_duration(str(scaling.get("keepAlive", KEEP_DEFAULT))) != KEEP_ALIVE or "policyOptions" in scaling
+    if says is None or kept or "coldStartCost" in scaling:
         return {}
     return {"coldStartCost": format_duration(Seconds(round(min(COST_MOST, parse_duration(says) / gpus), 3)))}
 

@@ -20,7 +20,13 @@ from deploy.simulation.setting import Setting
 PARTS: Final = (1.0, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25)
 """Targets, as parts of the slots."""
 
+LEAST: Final = 0.1875
+"""And of ours: about as much as Knative's utilisation of 0.7 makes of the least of them."""
+
 STAYS: Final = ("1m", "2m", "3m", "5m")
+
+TRIED: Final = 50
+"""Settings of each policy."""
 
 COSTS: Final = 12
 """Costs at which policies are compared."""
@@ -132,39 +138,72 @@ def _json(one: Point) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _targets(setting: Setting, count: int) -> list[str]:
-    return [f"target={max(1.0, part * setting.slots):g}" for part in PARTS[:count]]
+def _target(setting: Setting, part: float) -> str:
+    return f"target={max(1.0, part * setting.slots):g}"
+
+
+def _targets(setting: Setting, count: int = len(PARTS)) -> list[str]:
+    return [_target(setting, part) for part in PARTS[:count]]
+
+
+def _bounded(name: str, *stays: str) -> list[str]:
+    """Who wants to pay very little says how many there may be at most: each policy is bounded alike. `stays`: five ways
+    of how long it keeps what it does not need, longest last: two replicas are tried with each."""
+    bounds = [(1, stays[-1]), *[(2, stay) for stay in stays], (3, stays[1]), (3, stays[-1])]
+    return [f"{name}:maxReplicas={most},{stay}" for most, stay in bounds]
 
 
 def _relume(name: str, setting: Setting) -> list[str]:
     """Where the keep-alive is not longer than the stable window nothing is kept of what was needed, and regrets set the
     pace; so both sides of it are tried. The promise is a knob too: another one than is judged by, or none."""
-    slo = setting.slo
-    texts = [f"{name}:{target},keepAlive={stay}" for target in _targets(setting, 6) for stay in ("61s", "3m", "5m")]
+    slo, (full, *_) = setting.slo, _targets(setting)
+    texts = [f"{name}:{target},keepAlive={stay}" for target in _targets(setting) for stay in ("61s", "3m", "5m")]
     texts += [f"{name}:{target},keepAlive=2m" for target in _targets(setting, 2)]
     texts += [f"{name}:{target},keepAlive=1m" for target in _targets(setting, 3)]
-    promises = ["slo=0,keepAlive=5m", *[f"slo={times * slo:g}s" for times in (2.0, 4.0)]]
-    promises.append(f"slo={16.0 * slo:g}s,{_targets(setting, 1)[0]}")
-    return [*texts, *[f"{name}:{promise}" for promise in promises], name]
+    texts += [f"{name}:{target},keepExtra=61s" for target in (full, _target(setting, 0.5))]
+    texts += [f"{name}:{_target(setting, LEAST)},keepAlive={stay}" for stay in ("61s", "3m", "5m")]
+    promises = ["slo=0,keepAlive=5m", *[f"slo=0,{target},keepAlive=1m" for target in _targets(setting, 5)[::2]]]
+    promises += [f"slo={times * slo:g}s" for times in (2.0, 4.0)]
+    promises += [
+        f"slo={16.0 * slo:g}s,{full}{stay}" for stay in ("", ",keepAlive=3m", ",keepAlive=4m", ",keepExtra=61s")
+    ]
+    bounded = _bounded(
+        name, f"slo={4.0 * slo:g}s,{full},keepExtra=61s", "keepExtra=61s", "keepExtra=3m", "slo=0,keepExtra=3m",
+        "keepAlive=5m",
+    )  # fmt: skip
+    return [*texts, *[f"{name}:{promise}" for promise in promises], *bounded, name]
 
 
 def _kpa(name: str, setting: Setting) -> list[str]:
+    """Its utilisation makes less of a target, and its last replica may stay for longer than the others."""
     options = ("stableWindow=60s", "stableWindow=2m", "stableWindow=5m", "targetUtilisation=0.85", "scaleDownDelay=2m")
-    texts = [f"{name}:{target},{option}" for target in _targets(setting, 5) for option in options]
-    return [*texts, *[f"{name}:{target},lastReplicaRetention=5m" for target in _targets(setting, 5)[::2]]]
+    full, retention = _targets(setting)[0], "lastReplicaRetention=5m"
+    texts = [f"{name}:{target},{option}" for target in _targets(setting) for option in options]
+    texts += [f"{name}:{target},{retention}" for target in _targets(setting, 5)]
+    texts += [f"{name}:{full},targetUtilisation=1", f"{name}:{full},{retention},scaleDownDelay=2m"]
+    stays = ["", *[f",scaleDownDelay={stay}" for stay in STAYS]]
+    return [*texts, *_bounded(name, *[f"{full},{retention}{stay}" for stay in stays])]
 
 
-def _by(options: str) -> Callable[[str, Setting], list[str]]:
-    return lambda name, setting: [
-        f"{name}:{target},{options.format(stay)}" for target in _targets(setting, 7) for stay in STAYS
-    ]
+def _by(ways: Sequence[str], bounded: float = 0.625) -> Callable[[str, Setting], list[str]]:
+    """Six ways to keep what is not needed, each tried with each target, and but for the first with bounds too;
+    `bounded`: with this target, as a part of the slots."""
+
+    def tried(name: str, setting: Setting) -> list[str]:
+        texts = [f"{name}:{target},{each}" for target in _targets(setting) for each in ways]
+        return [*texts, *_bounded(name, *[f"{_target(setting, bounded)},{each}" for each in ways[1:]])]
+
+    return tried
 
 
 SWEEPS: Final[Mapping[str, Callable[[str, Setting], list[str]]]] = {
-    "relume": _relume, "kpa": _kpa, "keda": _by("stabilisation={0},cooldown={0}"), "hpa": _by("stabilisation={0}"),
-    "keepalive": _by("keepAlive={0}"),
-    "concurrency": lambda name, setting: [
-        f"{name}:{target},window={stay}" for target in _targets(setting, 7) for stay in (*STAYS[:2], "5m", "10m")
-    ],
+    "relume": _relume, "kpa": _kpa,
+    "keda": _by([
+        "stabilisation=1m,cooldown=1m", *[f"stabilisation={stay},cooldown=5m" for stay in STAYS[:2]],
+        *[f"stabilisation={stay},cooldown={stay}" for stay in STAYS[1:]],
+    ]),
+    "hpa": _by([f"stabilisation={stay}" for stay in (*STAYS, "4m", "10m")]),
+    "keepalive": _by([f"keepAlive={stay}" for stay in (*STAYS, "4m", "10m")]),
+    "concurrency": _by([f"window={stay}" for stay in (*STAYS, "4m", "10m")], bounded=0.25),
 }  # fmt: skip
-"""Twenty-eight settings of each policy that has knobs between cost and what it keeps."""
+"""As many settings (`TRIED`) of each policy that has knobs between cost and what it keeps."""

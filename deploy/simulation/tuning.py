@@ -85,6 +85,8 @@ def simulate(
 def _typed(fixed: Scaling, slots: int, part: float, stays: tuple[str, str]) -> Typed:
     target = max(1.0, round(part * slots, 2))
     scaling: dict[str, object] = {**fixed, "target": int(target) if target.is_integer() else target, stays[0]: stays[1]}
+    if stays[0] == "coldStartCost":
+        scaling.pop("policyOptions", None)  # how long replicas beyond the first are kept: the forecast says it
     return Typed(f"relume:target={target:g},{stays[0]}={stays[1]}", "relume", scaling)
 
 

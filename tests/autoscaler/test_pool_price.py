@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from autoscaler.core.forecast.following import Following, follow
 from autoscaler.core.forecast.hold import GRAIN
+from autoscaler.core.peers import RelumeOptions
 from autoscaler.core.policy import COST_MOST, ScalingPolicy, by_pool
 from autoscaler.core.tiering import held, rungs_of
 from autoscaler.declared import read_pool
@@ -39,9 +40,13 @@ TEN = Seconds(600.0)
         (replace(POLICY, gpus=0.0001), COST_MOST),
         (replace(POLICY, cold_start_cost=Seconds(7.0)), 7.0),
         (replace(POLICY, keep_alive=Seconds(60.0)), None),
+        (replace(POLICY, options=RelumeOptions(keep_extra=Seconds(60.0))), None),
         (replace(POLICY, name="kpa"), None),
     ],
-    ids=["one GPU", "four", "half", "next to nothing", "its own price", "its own keep-alive", "another policy"],
+    ids=[
+        "one GPU", "four", "half", "next to nothing", "its own price", "its own keep-alive", "its own for the others",
+        "another policy",
+    ],
 )  # fmt: skip
 def test_who_goes_by_it(policy: ScalingPolicy, cost: float | None) -> None:
     """In seconds of the model's own replica: of four GPUs a fourth. What a model says itself comes first."""

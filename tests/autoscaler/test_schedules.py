@@ -103,7 +103,8 @@ def test_what_is_refused(field: str, value: str, words: str) -> None:
     [
         ({"policy": "kpa", "policyOptions": {"panic": 2}}, "kpa has no panic; it has targetUtilisation"),
         ({"policy": "kpa", "policyOptions": {"panicThreshold": 0.5}}, "panicThreshold.*greater than or equal to 1.1"),
-        ({"policyOptions": {"cooldown": "5m"}}, "relume has none"),
+        ({"policyOptions": {"cooldown": "5m"}}, "relume has no cooldown; it has keepExtra"),
+        ({"policy": "keepalive", "policyOptions": {"cooldown": "5m"}}, "keepalive has none"),
         ({"policy": "mine:decide", "policyOptions": {"x": 1}}, "leave them out"),
         ({"schedules": [{"cron": "0 8 * * *", "minReplicas": 2, "duration": "1h"}]}, "maxReplicas is 1"),
         ({"mode": "dry"}, "auto"),

@@ -4,9 +4,10 @@ The wish is absolute (demand ÷ target), so what is starting already is never as
 takes. It rises in one step and at once: by what runs and waits now, by the average of the panic window, by what others
 ask for. It falls only when everything that speaks for more is known and silent: not in panic, not on unread history or
 missing data, not before a stable window has passed since the last move, not by more than half at once. Each replica
-lives for the keep-alive after it was needed last, the last one after anybody asked; or, where a cold start has a price,
-to the end of the minute from which on the forecast no longer finds it worth holding. A forecast only adds. Nothing here
-caps the wish by what is free: that is the allocator's.
+lives for the keep-alive after it was needed last (those beyond the first for `keepExtra`, where that is shorter), the
+last one after anybody asked; or, where a cold start has a price, to the end of the minute from which on the forecast no
+longer finds it worth holding. A forecast only adds. Nothing here caps the wish by what is free: that is for the
+allocator.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from autoscaler.core.forecast.following import Following, begins_at, follow
 from autoscaler.core.model import Decision, Memory, Reason, Snapshot, in_order
 from autoscaler.core.peers import Sample, keep_most
 from autoscaler.core.policies.sizing import EPSILON, UP_TOLERANCE, Sizing, up
-from autoscaler.core.policy import ScalingPolicy
+from autoscaler.core.policy import ScalingPolicy, extra_kept_for
 from autoscaler.core.tiering import newest, rungs_of, starts_at, told, warm_now
 from autoscaler.core.windows import REMEMBERED, STABLE_CELLS
 from coldstart.core.tiers import StartTimes
@@ -188,7 +189,7 @@ def _for_bursts(case: _Case) -> int:
 
 def _keeps(policy: ScalingPolicy) -> bool:
     """Whether what was needed stays for the keep-alive. With a price of a cold start the forecast says what stays."""
-    return policy.cold_start_cost is None and policy.keep_alive > policy.stable_window
+    return policy.cold_start_cost is None and extra_kept_for(policy) > policy.stable_window
 
 
 def _keep(case: _Case, asked: int) -> None:
@@ -198,7 +199,7 @@ def _keep(case: _Case, asked: int) -> None:
     anything was ready, or before it was known how long a request takes, tells of the start and not of the load: it is
     not kept.)
     """
-    since = case.now - case.policy.keep_alive
+    since = case.now - extra_kept_for(case.policy)
     if not asked and not case.kept:
         return
     kept = tuple(one for one in case.kept if one.at <= case.now)
@@ -299,7 +300,7 @@ def _fall(case: _Case) -> Decision:
         waits = case.quiet and (current > max(1, case.base) or stable > EPSILON)
         again = _fallen(case) if waits else None
         if case.kept and current > 1 and fit == int(case.kept[0].amount):
-            again = case.kept[0].at + case.policy.keep_alive
+            again = case.kept[0].at + extra_kept_for(case.policy)
         return _done(case, current, calm, again)
     moved_at = _later(case.raised_at, case.lowered_at)
     if moved_at is not None and now < moved_at + _pause(case):

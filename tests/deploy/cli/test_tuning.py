@@ -93,11 +93,12 @@ def test_by_its_own_log(relume: Relume, live: LiveAdmin) -> None:
         ("", {"coldStartCost": "2m30s"}),
         ("keepAlive: 1m, ", {"keepAlive": "1m"}),
         ("coldStartCost: 7s, ", {"coldStartCost": "7s"}),
+        ("policyOptions: {keepExtra: 90s}, ", {"keepAlive": "5m", "policyOptions": {"keepExtra": "90s"}}),
     ],
-    ids=["by the pool", "its own keep-alive", "its own price"],
+    ids=["by the pool", "its own keep-alive", "its own price", "its own for replicas beyond the first"],
 )  # fmt: skip
 def test_the_pools_price_is_what_there_is_now(
-    relume: Relume, live: LiveAdmin, tmp_path: Path, keep: str, before: dict[str, str]
+    relume: Relume, live: LiveAdmin, tmp_path: Path, keep: str, before: dict[str, object]
 ) -> None:
     """A model of four GPUs that says nothing of its own goes by a fourth of the pool's price; a price that is found is
     told in GPU-seconds too, as the pool would say it."""
@@ -121,7 +122,7 @@ spec:
     live.do(live.admin.say(*(replace(one, uid=uid) for one in windows())))
     tune = ("tune", "echo", "--within", "1", "--set", "start=1s")
     told = json.loads(relume(*tune, "-o", "json", live=live).out)
-    stays = {key: told["scalingBefore"].get(key) for key in ("keepAlive", "coldStartCost")}
+    stays = {key: told["scalingBefore"].get(key) for key in ("keepAlive", "coldStartCost", "policyOptions")}
     assert {key: value for key, value in stays.items() if value is not None} == before
     priced = "coldStartCost" in told["scaling"]
     assert ("GPU-seconds; in the GpuPool, for all models" in relume(*tune, live=live).out) is priced

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from deploy.simulation.frontier import (
     COSTS,
     SWEEPS,
+    TRIED,
     Point,
     as_json,
     equal_costs,
@@ -81,7 +82,7 @@ def test_each_policy_is_tried_as_often_and_each_setting_can_be_declared(slots: i
     """However many slots there are; a promise that is a knob follows the one that is judged by."""
     setting = Setting(slots=slots, slo=Seconds(2.0))
     for name, tried in SWEEPS.items():
-        assert len(tried(name, setting)) == 28
+        assert len(tried(name, setting)) == TRIED
         for typed in swept([read_typed(name)], setting):
             typed.resolve(setting)
     texts = [typed.text for typed in swept([read_typed("relume"), read_typed("relume:slo=4s")], setting)]

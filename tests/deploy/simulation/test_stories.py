@@ -70,6 +70,11 @@ def test_a_step_from_nothing_to_a_thousand() -> None:
         wish.at for before, wish in zip(ours.wishes, ours.wishes[1:], strict=False) if wish.replicas < before.replicas
     ]
     assert min(falls) > 130.0
+    # With as short a keep-alive as Knative's and no promise to wait by, fewer GPU-seconds and a shorter wait than its.
+    kpa = tell("kpa", trace, wide).figures
+    alike = tell("relume:slo=0,target=12,keepAlive=1m", trace, wide).figures
+    assert alike.gpu_seconds < kpa.gpu_seconds
+    assert alike.held_p50 < kpa.held_p50
 
 
 def test_a_spike_of_a_second_is_not_worth_starts_that_come_too_late() -> None:
