@@ -114,7 +114,9 @@ def _are(observed: ReplicasObserved | None, now: bool) -> str:
     phases = sorted({one.phase.value for one in observed.replicas if one.phase is not None})
     where = f" (in {', '.join(phases)})" if starting and phases else ""
     when, be = ("Now", "is" if ready == 1 else "are") if now else ("Then", "was" if ready == 1 else "were")
-    return f"{when} {replicas(ready)} {be} ready and {starting} starting{where}."
+    asleep = _count(observed, ReplicaState.SLEEPING)
+    sleeps = f", and {asleep} asleep" if asleep else ""
+    return f"{when} {replicas(ready)} {be} ready and {starting} starting{where}{sleeps}."
 
 
 def _count(observed: ReplicasObserved, state: ReplicaState) -> int:

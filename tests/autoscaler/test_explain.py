@@ -160,6 +160,17 @@ def test_what_came_of_it() -> None:
     assert facts["shortage"] == {"replicas": 51, "message": "1 GPU each, 0 free"}
 
 
+@pytest.mark.parametrize(("past", "words"), [
+    (False, "Now 1 replica is ready and 0 starting, and 2 asleep."),
+    (True, "Then 1 replica was ready and 0 starting, and 2 asleep."),
+])  # fmt: skip
+def test_who_sleeps_is_told(past: bool, words: str) -> None:
+    """A model at zero that wakes in a moment is not one that has nothing."""
+    asleep = [ReplicaStatus(replica=f"m-r1-{n}", uid="u", revision=1, state=ReplicaState.SLEEPING) for n in range(7, 9)]
+    seen = ReplicasObserved(model="m", uid="u", replicas=(*observed(1).replicas, *asleep))
+    assert words in explain(Records(record(Reason.IDLE), observed=seen, past=past)).sentences
+
+
 def test_an_override_is_named() -> None:
     """Who set it, and until when it stands before the wish."""
     grant = GrantDecided(model="m", uid="u", revision=1, wished=2, replicas=(), reasons=("override",))
@@ -169,6 +180,8 @@ def test_an_override_is_named() -> None:
     assert explanation.facts["override"] == {"replicas": 2, "until": "2001-09-09T01:56:40.000000Z"}
     plain = explain(Records(record(Reason.BACKLOG), replace(grant, reasons=("wish",)), declared=spec))
     assert plain.facts["override"] is None, "the allocator answered the wish, of the same number"
+    then = explain(Records(record(Reason.BACKLOG), grant, declared=spec, past=True))
+    assert "An override by ann of 2 replicas stood before it until 01:56:40 UTC." in then.sentences
     same = replace(spec, override=Override(replicas=53, until=T0 + 86_400, by="ann"))
     told = explain(Records(record(Reason.BACKLOG), replace(grant, wished=53), declared=same))
     assert "An override by ann of 53 replicas stands before it until 2001-09-10 01:46:40 UTC." in told.sentences
