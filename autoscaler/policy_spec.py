@@ -147,7 +147,7 @@ def read_options(policy: str, given: Mapping[str, Any]) -> Options | None:
         return spec.model_validate(given).resolve()
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise ValueError(f"policyOptions: {first['loc'][0]}: {first['msg']}") from error
+        raise ValueError(f"policyOptions: {first['loc'][0]} (is {first['input']!r}): {first['msg']}") from error
 
 
 class ScheduleSpec(Spec):

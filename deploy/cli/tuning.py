@@ -18,10 +18,12 @@ from deploy.cli.options import NumberRange, complete_models, output, talking
 from deploy.cli.output import say, show_json
 
 if TYPE_CHECKING:
+    from deploy.simulation.own_log import OwnPast
     from deploy.simulation.request_replay import Outcome
     from deploy.simulation.requests import RequestTrace
     from deploy.simulation.setting import Setting
     from deploy.simulation.tuning import Tuned
+    from events.units import Seconds
 
 KEPT: Final = ("minReplicas", "maxReplicas", "target", "keepAlive", "coldStartCost", "stableWindow", "panicWindow")
 """What of a declaration's scaling is simulated."""
@@ -30,6 +32,9 @@ POOL: Final = "default"
 """The pool whose price of a cold start counts."""
 
 KEEP_DEFAULT: Final = "5m"
+
+SLO_LEAST: Final = 0.001
+"""Seconds. A latency that nothing can keep leaves this for the first token: nothing keeps that either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,8 @@ class _Case:
     setting: Setting
     gpus: float | None = None
     """What a replica takes, in GPUs; None: not known."""
+    first_known: bool = False
+    """Whether the log tells when first tokens come."""
 
 
 @command("tune", (
@@ -89,7 +96,10 @@ def tune(  # noqa: PLR0913 - one parameter an option
     else:
         click.echo("\n".join([*_told(tuned), *_priced(tuned, case.gpus)]))
     if not tuned.reached:
-        say(f"nothing that was tried keeps {within:g} %: the price of a start, or more slots, may")
+        first = case.setting.service.base
+        slow = f"a first token takes {first:.3g} s by itself, longer than the {case.setting.slo:.3g} s that it may take"
+        may = slow if case.first_known and first > case.setting.slo else "the price of a start, or more slots, may"
+        say(f"nothing that was tried keeps {within:g} %: {may}")
     return 0 if tuned.reached else 1
 
 
@@ -98,23 +108,25 @@ def _of_log(connection: Connection, model: str, setting: Setting, given: Sequenc
     from autoscaler.declared import gpus_taken  # noqa: PLC0415 - as above
     from deploy.simulation.own_log import read_windows  # noqa: PLC0415 - as above
     from deploy.simulation.reading import BadTrace  # noqa: PLC0415 - as above
-    from events.units import Seconds, parse_duration  # noqa: PLC0415 - as above
+    from events.units import Seconds  # noqa: PLC0415 - as above
 
     item = connection.get(f"/v1alpha1/models/{segment(model)}")
     own, spec = item["metadata"]["name"], item["spec"]
     query = {"topic": "relume.requests", "model": own, "from": "beginning", "follow": False}
     events = (json.loads(line) for line in connection.lines("/v1alpha1/events", query))
     try:
-        trace = read_windows(events, own)
+        past = read_windows(events, own)
     except BadTrace as error:
         raise Refused(str(error), remedy="ask later, or give --trace") from error
     if "slots" not in given:
         setting = replace(setting, slots=int(spec["slots"]))
     if "maxReplicas" not in given:
         setting = replace(setting, max_replicas=int(spec["scaling"]["maxReplicas"]))
-    promised = [text for text in (spec.get("slo") or {}).get("timeToFirstToken", {}).values() if text]
-    if promised and "slo" not in given:
-        setting = replace(setting, slo=Seconds(min(parse_duration(text) for text in promised)))
+    if past.first is not None and "base" not in given:
+        setting = replace(setting, service=replace(setting.service, base=Seconds(past.first)))
+    promised = _promised(spec.get("slo") or {}, past)
+    if promised is not None and "slo" not in given:
+        setting = replace(setting, slo=promised)
     start = item["status"].get("lastStart") or {}
     if start.get("seconds") and "start" not in given:
         setting = replace(setting, starting=replace(setting.starting, seconds=Seconds(float(start["seconds"]))))
@@ -125,7 +137,21 @@ def _of_log(connection: Connection, model: str, setting: Setting, given: Sequenc
     scaling |= _by_pool(connection, scaling, gpus)
     if "coldStartCost" in scaling:
         scaling.pop("keepAlive", None)
-    return _Case(trace, scaling, setting, gpus)
+    return _Case(past.trace, scaling, setting, gpus, past.first is not None)
+
+
+def _promised(slo: Mapping[str, Any], past: OwnPast) -> Seconds | None:
+    """Within how long a first token keeps what is promised: a whole answer is late by what comes after its first."""
+    from events.units import Seconds, parse_duration  # noqa: PLC0415 - as above
+
+    rest = {"timeToFirstToken": 0.0, "latency": past.seconds - (past.first or 0.0)}
+    told = [
+        parse_duration(text) - after
+        for name, after in rest.items()
+        for text in (slo.get(name) or {}).values()
+        if text
+    ]  # fmt: skip
+    return Seconds(max(SLO_LEAST, min(told))) if told else None
 
 
 def _by_pool(connection: Connection, scaling: Mapping[str, Any], gpus: float) -> dict[str, str]:

@@ -254,13 +254,13 @@ def _instead(file: Path, given: Mapping[str, Any], was: ScalingPolicy) -> Scalin
 
     from autoscaler.core.policy import by_pool  # noqa: PLC0415 - as above
     from autoscaler.declared import gpus_taken  # noqa: PLC0415 - as above
-    from autoscaler.policy_spec import OWN_PATTERN, POLICIES  # noqa: PLC0415 - as above
     from autoscaler.slo_spec import SloSlice, promising  # noqa: PLC0415 - as above
     from autoscaler.spec import ScalingSpec  # noqa: PLC0415 - as above
     from preemption.spec import Priority  # noqa: PLC0415 - as above
     from runtime.spec import Slots  # noqa: PLC0415 - as above
 
     scaling, spec = given["scaling"], given["spec"]
+    _check(file, {"slots": was.slots, **spec, "scaling": scaling})
 
     def part(name: str, read: Callable[[Any], T], before: T) -> T:
         return _part(file, name, lambda: read(spec[name])) if name in spec else before
@@ -269,18 +269,25 @@ def _instead(file: Path, given: Mapping[str, Any], was: ScalingPolicy) -> Scalin
     slots = part("slots", lambda told: whole["slots"].validate_python(told, strict=True), was.slots)
     priority = part("priority", lambda told: whole["priority"].validate_python(told, strict=True), was.priority)
     resolved = _part(file, "", lambda: ScalingSpec.model_validate(scaling).resolve(slots=slots, priority=priority))
-    if resolved.name not in POLICIES and not OWN_PATTERN.fullmatch(resolved.name):
-        known = f"one of {', '.join(POLICIES)}, or module.path:function"
-        raise Refused(f"{file}: policy: there is no policy {resolved.name!r}", remedy=known)
-    if resolved.target > slots:
-        raise Refused(
-            f"{file}: target: {resolved.target:g} is above slots {slots}", remedy="lower it, or raise spec.slots"
-        )
     objectives = part("slo", lambda told: SloSlice.model_validate(told).objectives(), was.objectives)
     gpus = part("resources", gpus_taken, was.gpus)
     sleeps = part("coldStart", lambda told: "sleep" in told, was.sleeps)
     resolved = by_pool(replace(resolved, gpus=gpus, sleeps=sleeps), was.pool_cost)
     return promising(resolved, objectives, target_given="target" in scaling)
+
+
+def _check(file: Path, spec: Mapping[str, Any]) -> None:
+    """Refuse what no model could declare, each field with its value, its rule and what to write instead."""
+    from deploy.spec.check import check  # noqa: PLC0415 - as above
+    from deploy.spec.document import API_VERSION  # noqa: PLC0415 - as above
+    from deploy.spec.problem import SpecRefused  # noqa: PLC0415 - as above
+
+    whole = {"engine": {"type": "simulated"}, **spec}
+    try:
+        check({"apiVersion": API_VERSION, "kind": "Model", "metadata": {"name": "m"}, "spec": whole}, None)
+    except SpecRefused as refused:
+        said = "\n".join(str(problem) for problem in refused.problems)
+        raise Refused(f"{file} is nothing that a model could declare", why=said) from None
 
 
 def _part(file: Path, name: str, read: Callable[[], T]) -> T:

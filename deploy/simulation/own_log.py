@@ -1,12 +1,15 @@
 """A trace of requests out of a relume's own log: from the windows that its gateways told.
 
 A window counts arrivals and adds up running time; when within it each request came, and how long each took, it does not
-say. Arrivals are spread evenly over their window (a second), and all requests of a model take as long as the mean.
+say. Arrivals are spread evenly over their window (a second), and all requests of a model take as long as the mean, and
+have their first byte when the mean has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import isfinite
 from typing import Any, Final
 
 from deploy.simulation.reading import BadTrace
@@ -16,7 +19,17 @@ from deploy.simulation.requests import RequestTrace, Rows
 WINDOW: Final = "relume.request.window.v1"
 
 
-def read_windows(events: Iterable[Mapping[str, Any]], model: str) -> RequestTrace:
+@dataclass(frozen=True, slots=True)
+class OwnPast:
+    """What gateways told. `seconds`: how long a request took from when it had a slot; `first`: to its first byte; None:
+    nothing was told of that."""
+
+    trace: RequestTrace
+    seconds: float
+    first: float | None
+
+
+def read_windows(events: Iterable[Mapping[str, Any]], model: str) -> OwnPast:
     """Of CloudEvents, those that are windows of this model. Raises BadTrace when nobody asked."""
     newest: dict[tuple[str, float], Mapping[str, Any]] = {}
     for event in events:
@@ -39,4 +52,18 @@ def read_windows(events: Iterable[Mapping[str, Any]], model: str) -> RequestTrac
         begin, end, count = float(one["startedAt"]), float(one["endedAt"]), int(one["arrivals"])
         for at in range(count):
             rows.add(begin + (end - begin) * (at + 0.5) / count, model, (0, 0), running / finishes)
-    return whole(rows, f"the log of {model}")
+    return OwnPast(whole(rows, f"the log of {model}"), running / finishes, _first(newest.values(), running / finishes))
+
+
+def _first(windows: Iterable[Mapping[str, Any]], seconds: float) -> float | None:
+    """Seconds from a slot to the first byte, on average: gateways count it from the arrival, and the wait beside it."""
+    totals = {"firstByte": [0.0, 0.0], "held": [0.0, 0.0]}
+    for one in windows:
+        for name, total in totals.items():
+            told = one.get(name) or {}
+            total[0] += float(told.get("sum", 0.0))
+            total[1] += float(told.get("count", 0))
+    (first, answers), (held, slots) = totals["firstByte"], totals["held"]
+    if not answers or not isfinite(first) or not isfinite(held):
+        return None
+    return min(seconds, max(0.0, first / answers - (held / slots if slots else 0.0)))

@@ -12,6 +12,7 @@ import pytest
 from deploy.simulation.own_log import WINDOW, read_windows
 from deploy.simulation.reading import BadTrace
 from events.types.requests import Levels, RequestWindow
+from events.types.shared import Sketch
 from tests.deploy.cli.conftest import LiveAdmin, Relume
 from tests.deploy.cli.test_talking import declare
 from tests.support.autoscaling import T0
@@ -87,6 +88,47 @@ def test_by_its_own_log(relume: Relume, live: LiveAdmin) -> None:
     assert answer["scaling"]["maxReplicas"] >= 1
 
 
+SLO = """apiVersion: relume.dev/v1alpha1
+kind: Model
+metadata: {name: echo}
+spec:
+  engine: {type: simulated}
+  slots: 4
+  slo: {%s}
+  scaling: {maxReplicas: 4, minReplicas: 2}
+"""
+
+
+@pytest.mark.parametrize(
+    ("promise", "kept"),
+    [
+        ("timeToFirstToken: {p95: 400ms}", False),
+        ("timeToFirstToken: {p95: 700ms}", True),
+        ("latency: {p95: 1900ms}", False),
+        ("latency: {p95: 2300ms}", True),
+        ("timeToFirstToken: {p95: 700ms}, latency: {p50: 1s}", False),
+        ("availability: 99.9", True),
+    ],
+)
+def test_a_promise_that_the_engine_never_kept_is_not_said_to_be_kept(
+    relume: Relume, live: LiveAdmin, tmp_path: Path, promise: str, kept: bool
+) -> None:
+    """First bytes came half a second after the slots (a second after the arrivals), and whole answers after two: by
+    the log, whatever the defaults of a simulated engine are."""
+    (tmp_path / "slo.yaml").write_text(SLO % promise, encoding="utf-8")
+    assert relume("apply", "-f", str(tmp_path / "slo.yaml"), live=live).code == 0
+    uid = json.loads(relume("get", "models", "-o", "json", live=live).out)["items"][0]["metadata"]["uid"]
+    first, held = Sketch(buckets=((0, 2),), count=2, sum=2.0), Sketch(buckets=((-7, 2),), count=2, sum=1.0)
+    live.do(live.admin.say(*(replace(one, uid=uid, first_byte=first, held=held) for one in windows())))
+    ran = relume(
+        "tune", "echo", "--within", "95", "--set", "start=10ms", "--set", "crowding=0", "-o", "json", live=live
+    )
+    answer = json.loads(ran.out)
+    assert answer["reached"] is kept, answer["after"]
+    assert (answer["before"]["withinSlo"] > 0.5) is kept
+    assert ("a first token takes 0.5 s by itself" in ran.err) is not kept
+
+
 @pytest.mark.parametrize(
     ("keep", "before"),
     [
@@ -145,7 +187,9 @@ def test_windows_become_requests() -> None:
         }  # fmt: skip
         return {"type": WINDOW, "source": "g", "data": data}
 
-    trace = read_windows([event(10.0, 1, 0), event(10.0, 2, 1), event(20.0, 1, 1)], "m")
+    past = read_windows([event(10.0, 1, 0), event(10.0, 2, 1), event(20.0, 1, 1)], "m")
+    trace = past.trace
+    assert (past.seconds, past.first) == (3.0, None)
     assert trace.arrived.tolist() == [0.0, 0.5, 10.25]
     assert trace.seconds.tolist() == [3.0] * 3
     with pytest.raises(BadTrace, match="no request to m has ended"):
