@@ -1,9 +1,9 @@
 """A budget instead of a price: the fewest cold starts for a share of what a fixed keep-alive would have cost so far.
 
 One price for all models, all the time, is best at any budget; but which price keeps to it differs by trace. So each
-minute it is asked what each price of a ladder would have cost lately, over all models together, and the dearest is
-taken by which the whole comes out at the budget some hours from now, debts and savings so far included. Nothing but the
-past is known. At first that says little; what prices came to elsewhere (`ELSEWHERE`) stands in for it.
+minute it is asked what each price of a ladder would have cost lately, over all models together, and the one is taken
+by which the whole comes out nearest to the budget some time from now, debts and savings so far included. Nothing but
+the past is known. At first that says little; what prices came to elsewhere (`ELSEWHERE`) stands in for it.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ ELSEWHERE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How a budget is kept to, in minutes. `believed`: of the trace's own that weigh as much as `ELSEWHERE`. `young`:
-    the beginning that is one account, since at first every price costs more than later. `settles`: within so many a
-    debt is repaid or savings are spent after that. `aim`: at so much of the budget, since it is rather kept than used
-    up. Chosen by `deploy.simulation.pacing`."""
+    """How a budget is kept to, in minutes. `young`: the beginning that is one account, since at first every price costs
+    more than later. `believed`: of the trace's own that weigh as much as `ELSEWHERE` at first; at the end of the
+    beginning that counts no more. `settles`: within so many a debt is repaid or savings are spent after that. `aim`:
+    at so much of the budget. Chosen by `deploy.simulation.pacing`."""
 
     believed: int = 120
     young: int = 360
-    settles: int = 30
-    aim: float = 0.999
+    settles: int = 45
+    aim: float = 1.0
     elsewhere: tuple[tuple[float, float], ...] = ELSEWHERE
 
     def shares(self) -> Floats:
@@ -134,18 +134,31 @@ def held_within(trace: MinuteTrace, of_models: Sequence[Rungs], path: NDArray[np
 def rung_path(spent: Floats, plain: Floats, reference: Floats, share: float, pace: Pace = PACE) -> NDArray[np.int64]:
     """The rung of each minute. Memory in each minute, over all models: `spent` at each rung, `plain` by
     `keepalive(1m)`, and `reference` by the keep-alive of which a `share` is allowed."""
-    elsewhere, allowed = pace.shares(), share * pace.aim * reference
+    elsewhere = pace.shares()
+    by_rung, by_plain, allowed = _until(spent), _until(plain), _until(share * pace.aim * reference)
     path = np.zeros(plain.size, dtype=np.int64)
     paid = 0.0
     for minute in range(plain.size):
-        recent = slice(minute // 2, minute)
-        grains, rate = minute - minute // 2, plain[recent].sum()
+        since = minute // 2
+        grains, plainly = minute - since, by_plain[minute] - by_plain[since]
         coming, bearable = elsewhere, share
-        if rate > 0.0:
-            saved = allowed[:minute].sum() - paid
-            bearable = allowed[recent].sum() / grains + saved / max(pace.settles, pace.young - minute)
-            lately = spent[:, recent].sum(axis=1)
-            coming = (lately + pace.believed * elsewhere * rate / grains) / (grains + pace.believed)
-        path[minute] = max(0, int(np.searchsorted(coming, bearable, side="right")) - 1)
+        if plainly > 0.0:
+            left, saved = max(0, pace.young - minute), allowed[minute] - paid
+            bearable = (allowed[minute] - allowed[since]) / grains + saved / max(pace.settles, left)
+            believed = pace.believed * left / max(1, pace.young)
+            lately = by_rung[:, minute] - by_rung[:, since]
+            coming = (lately + believed * elsewhere * plainly / grains) / (grains + believed)
+        path[minute] = _nearest(coming, bearable)
         paid += spent[path[minute], minute]
     return path
+
+
+def _until(each: Floats) -> Floats:
+    """The sum of all minutes before each, and of all."""
+    total: Floats = np.concatenate([np.zeros((*each.shape[:-1], 1)), np.cumsum(each, axis=-1)], axis=-1)
+    return total
+
+
+def _nearest(coming: Floats, bearable: float) -> int:
+    """Of what rises from rung to rung: a debt is as near as savings, so that neither stays for good."""
+    return int(np.searchsorted((coming[1:] + coming[:-1]) / 2, bearable, side="right"))

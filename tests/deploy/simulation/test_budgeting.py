@@ -51,11 +51,24 @@ def spending(minutes: int, level: float) -> tuple[NDArray[np.float64], NDArray[n
 @pytest.mark.parametrize("level", [0.8, 1.0, 1.25])
 @pytest.mark.parametrize("share", [0.9, 1.0, 1.4])
 def test_it_comes_out_at_the_budget_whatever_prices_come_to(share: float, level: float) -> None:
-    """After a day within three thousandths, and not above."""
+    """At every minute after the eighth hour within three thousandths, after a day within one."""
     spent, plain = spending(1440, level)
     path = rung_path(spent, plain, plain, share)
-    part = spent[path, np.arange(1440)].sum() / plain.sum()
-    assert 0.997 * share <= part <= share + 1e-9
+    parts = np.cumsum(spent[path, np.arange(1440)]) / (share * np.cumsum(plain))
+    assert np.abs(parts[480:] - 1.0).max() <= 0.003
+    assert abs(parts[-1] - 1.0) <= 0.001
+
+
+@pytest.mark.parametrize("share", [0.9, 1.0, 1.4])
+def test_what_no_rung_costs_is_shared_by_its_neighbours(share: float) -> None:
+    """Where every minute is like any other, but no price of the ladder comes to the share, both next to it are held in
+    turn; taking always the cheaper would leave a debt or savings that stay."""
+    plain = np.ones(1440)
+    spent = 1.03 * Pace().shares()[:, None] * plain
+    path = rung_path(spent, plain, plain, share)
+    below = int(np.searchsorted(spent[:, 0], share, side="right")) - 1
+    assert set(path[720:].tolist()) <= {below, below + 1}
+    assert abs(spent[path, np.arange(1440)].sum() - share * 1440) < 0.25 * share
 
 
 def test_a_budget_of_another_keep_alive_is_its_share() -> None:
