@@ -25,8 +25,14 @@ if TYPE_CHECKING:
     from deploy.simulation.tuning import Tuned
     from events.units import Seconds
 
-KEPT: Final = ("minReplicas", "maxReplicas", "target", "keepAlive", "coldStartCost", "stableWindow", "panicWindow")
+KEPT: Final = (
+    "minReplicas", "maxReplicas", "target", "keepAlive", "coldStartCost", "stableWindow", "panicWindow",
+    "policyOptions",
+)  # fmt: skip
 """What of a declaration's scaling is simulated."""
+
+OURS: Final = "relume"
+"""The policy whose settings are searched."""
 
 POOL: Final = "default"
 """The pool whose price of a cold start counts."""
@@ -130,14 +136,27 @@ def _of_log(connection: Connection, model: str, setting: Setting, given: Sequenc
     start = item["status"].get("lastStart") or {}
     if start.get("seconds") and "start" not in given:
         setting = replace(setting, starting=replace(setting.starting, seconds=Seconds(float(start["seconds"]))))
-    scaling = {key: spec["scaling"][key] for key in KEPT if spec["scaling"].get(key) is not None}
-    if spec["scaling"].get("policy") == "relume" and spec["scaling"].get("policyOptions"):
-        scaling["policyOptions"] = spec["scaling"]["policyOptions"]  # those of another policy say nothing of ours
+    scaling = {key: spec["scaling"][key] for key in KEPT if spec["scaling"].get(key) not in (None, {})}
     gpus = gpus_taken(spec.get("resources") or {})
+    if spec["scaling"].get("policy", OURS) != OURS:
+        scaling["policy"] = _importable(str(spec["scaling"]["policy"]))
     scaling |= _by_pool(connection, scaling, gpus)
     if "coldStartCost" in scaling:
         scaling.pop("keepAlive", None)
     return _Case(past.trace, scaling, setting, gpus, past.first is not None)
+
+
+def _importable(policy: str) -> str:
+    """The declared policy; refused where it is the user's own and is not here."""
+    from autoscaler.own import OwnPolicyFailed, own_policy  # noqa: PLC0415 - as above
+
+    try:
+        own_policy(policy)
+    except OwnPolicyFailed as error:
+        raise Refused(
+            f"policy {error}", remedy="run this where the module can be imported, such as with PYTHONPATH=FOLDER"
+        ) from error
+    return policy
 
 
 def _promised(slo: Mapping[str, Any], past: OwnPast) -> Seconds | None:

@@ -30,6 +30,9 @@ STAYS: Final[tuple[tuple[str, str], ...]] = (
 )  # fmt: skip
 """A minute is the stable window: up to there regrets set the pace of a descent, beyond it what was needed is kept."""
 
+OURS: Final = "relume"
+SEARCHED: Final = ("target", "keepAlive", "coldStartCost")
+
 Scaling = Mapping[str, object]
 
 
@@ -54,9 +57,13 @@ class Goal:
 
 def tune(now: Scaling, setting: Setting, goal: Goal, run: Callable[[Sequence[Typed]], dict[str, Outcome]]) -> Tuned:
     """The best of what was tried: the cheapest that keeps the goal, else what keeps most. `now`: the model's scaling as
-    it is declared; what the search does not set stays. `run` simulates; `simulate` is one."""
-    fixed = {key: value for key, value in now.items() if key not in ("target", "keepAlive", "coldStartCost")}
-    standing = Typed("now", "relume", dict(now))
+    it is declared, by whatever policy; what the search does not set stays. `run` simulates; `simulate` is one."""
+    policy = str(now.get("policy", OURS))
+    fixed: dict[str, object] = {key: value for key, value in now.items() if key not in SEARCHED}
+    if policy != OURS:  # its options are none of ours, and a change to ours must be said
+        fixed = {**fixed, "policy": OURS}
+        fixed.pop("policyOptions", None)
+    standing = Typed("now", policy, dict(now))
     outcomes: dict[str, tuple[Scaling, Outcome]] = {}
 
     def attempt(parts: Sequence[tuple[float, tuple[str, str]]]) -> None:

@@ -88,6 +88,29 @@ def test_by_its_own_log(relume: Relume, live: LiveAdmin) -> None:
     assert answer["scaling"]["maxReplicas"] >= 1
 
 
+def test_what_there_is_now_is_the_policy_that_is_declared(relume: Relume, live: LiveAdmin, tmp_path: Path) -> None:
+    """Not ours under its settings; and a change to ours says so, without options that ours has not."""
+    document = SLO % "availability: 99"
+    document = document.replace("maxReplicas: 4", "maxReplicas: 4, policy: kpa, policyOptions: {scaleDownDelay: 30m}")
+    (tmp_path / "kpa.yaml").write_text(document.replace("minReplicas: 2", "minReplicas: 0"), encoding="utf-8")
+    assert relume("apply", "-f", str(tmp_path / "kpa.yaml"), live=live).code == 0
+    uid = json.loads(relume("get", "models", "-o", "json", live=live).out)["items"][0]["metadata"]["uid"]
+    live.do(live.admin.say(*(replace(one, uid=uid) for one in windows())))
+    tune = ("tune", "echo", "--within", "50", "--set", "start=1s", "--set", "settles=40m", "-o", "json")
+    answer = json.loads(relume(*tune, live=live).out)
+    assert answer["scalingBefore"]["policy"] == "kpa"
+    assert answer["scaling"]["policy"] == "relume"
+    assert "policyOptions" not in answer["scaling"]
+    assert answer["before"]["gpuSeconds"] > 1800.0, "kpa keeps what it has for half an hour, by its options"
+    assert answer["after"]["gpuSeconds"] < answer["before"]["gpuSeconds"]
+    own = (SLO % "").replace("maxReplicas: 4", "maxReplicas: 4, policy: 'not_here.at_all:decide'")
+    (tmp_path / "own.yaml").write_text(own, encoding="utf-8")
+    assert relume("apply", "-f", str(tmp_path / "own.yaml"), live=live).code == 0
+    assert (ran := relume(*tune, live=live)).code == 1
+    assert "not_here.at_all:decide cannot be imported" in ran.err
+    assert "Traceback" not in ran.err
+
+
 SLO = """apiVersion: relume.dev/v1alpha1
 kind: Model
 metadata: {name: echo}
