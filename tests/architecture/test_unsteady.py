@@ -22,6 +22,7 @@ class Runs:
 
 
 def test_what_passes_each_time_alone_is_unsteady() -> None:
+    """CI goes on, after as many times as were said."""
     runs = Runs()
     assert verdict(["a"], 1, runs) == ""
     assert runs.asked == TIMES
@@ -29,6 +30,7 @@ def test_what_passes_each_time_alone_is_unsteady() -> None:
 
 @pytest.mark.parametrize("time", range(TIMES))
 def test_one_more_failure_is_a_failure(time: int) -> None:
+    """At whichever time it comes; it is not tried again."""
     runs = Runs(*[""] * time, "0 of 1 slow tests passed")
     assert "failed again" in verdict(["a"], 1, runs)
     assert runs.asked == time + 1
@@ -40,12 +42,14 @@ def test_one_more_failure_is_a_failure(time: int) -> None:
     ids=["nothing failed", "no run", "an older run", "interrupted", "pytest broke", "too many"],
 )
 def test_else_nothing_is_tried_again(failed: list[str], ended: int | None) -> None:
+    """What is no failure of one to three tests of a run that came to its end stays a failure."""
     runs = Runs()
     assert verdict(failed, ended, runs)
     assert runs.asked == 0
 
 
 def test_a_test_without_a_service_has_no_second_try() -> None:
+    """It is counted as one that did not pass, though it would."""
     assert alone(["tests/architecture/test_unsteady.py::test_what_passes_each_time_alone_is_unsteady"]) == (
         "0 of 1 slow tests passed"
     )
