@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from autoscaler.policy_spec import OWN_PATTERN
 from deploy.spec.model import POLICIES
 from events.names import DNS_LABEL_PATTERN
 from preemption.core.training import CheckpointPolicy
@@ -62,8 +63,9 @@ MODEL: Final[Mapping[str, Sequence[Rule]]] = {
     "spec.scaling": (
         Rule("self.minReplicas <= self.maxReplicas",
              "minReplicas is above maxReplicas; lower one or raise the other"),
-        Rule(f"self.policy in [{', '.join(repr(name) for name in POLICIES)}]",
-             f"there is no policy of this name; write {' or '.join(POLICIES)}"),
+        Rule(f"self.policy in [{', '.join(repr(name) for name in POLICIES)}]"
+             f" || self.policy.matches(r'^{OWN_PATTERN.pattern}$')",
+             f"there is no policy of this name; write {' or '.join(POLICIES)} or module:function"),
         Rule("!has(self.coldStartCost) || self.keepAlive == '5m'",
              "keepAlive and coldStartCost both say how long idle replicas live; leave one out"),
         Rule(_at_most("self.panicWindow", "self.stableWindow"),
@@ -72,10 +74,12 @@ MODEL: Final[Mapping[str, Sequence[Rule]]] = {
              "a schedule wants more replicas than maxReplicas; lower one or raise the other"),
     ),
     "spec.scaling.signals[]": (
-        Rule("has(self.name) || has(self.kafkaLag)",
-             "a signal needs a name, or says what is measured; add name: ... or kafkaLag: ..."),
-        Rule("!has(self.kafkaLag) || !(has(self.target) || has(self.activation))",
-             "target and activation of a kafkaLag stand inside it; move them there"),
+        Rule("has(self.name) || has(self.kafkaLag) || has(self.prometheus)",
+             "a signal needs a name, or says what is measured; add name: ..., kafkaLag: ... or prometheus: ..."),
+        Rule("!(has(self.kafkaLag) && has(self.prometheus))",
+             "kafkaLag and prometheus are two signals; write each as an item of its own"),
+        Rule("!(has(self.kafkaLag) || has(self.prometheus)) || !(has(self.target) || has(self.activation))",
+             "target and activation of a kafkaLag or a prometheus stand inside it; move them there"),
     ),
     "spec.scaling.signals[].kafkaLag": (
         Rule("!has(self.cluster) || size(self.bootstrapServers) == 0",

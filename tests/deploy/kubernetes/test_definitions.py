@@ -73,9 +73,27 @@ async def refusal(api: KubeApi, space: str, body: Document, resource: Resource =
     return ""
 
 
+QUERY = {"query": "sum(up)", "target": 2}
+SCALINGS: dict[str, dict[str, Any]] = {
+    "a policy of one's own": {"policy": "my_policies.batch:decide"},
+    "another policy": {"policy": "kpa", "policyOptions": {"targetUtilisation": 0.5}},
+    "a query without a name": {"signals": [{"prometheus": QUERY}]},
+    "a query with a name": {"signals": [{"name": "queue", "prometheus": {**QUERY, "series": "sum"}}]},
+    "a lag without a name": {"signals": [{"kafkaLag": {"group": "g"}}]},
+    "a number that is told": {"signals": [{"name": "queue", "target": 3, "activation": 1}]},
+    "a price": {"coldStartCost": "10m", "mode": "recommend"},
+    "a schedule": {"schedules": [{"cron": "0 8 * * MON-FRI", "minReplicas": 1, "duration": "1d"}]},
+}
+
+
 @pytest.mark.parametrize(
-    "body", [smallest(), full(), put(smallest(), "spec.pod", POD)], ids=["smallest", "full", "with a pod"]
-)
+    "body",
+    [
+        smallest(), full(), put(smallest(), "spec.pod", POD),
+        *(put(smallest(), "spec.scaling", scaling) for scaling in SCALINGS.values()),
+    ],
+    ids=["smallest", "full", "with a pod", *SCALINGS],
+)  # fmt: skip
 async def test_a_document_is_the_same_declaration_in_both_places(api: KubeApi, space: str, body: Document) -> None:
     """What the API server stores of a document, with the defaults it filled in, declares what the file declares."""
     assert await refusal(api, space, body) == ""
