@@ -39,12 +39,12 @@ class Pace:
     """How a budget is kept to, in minutes. `young`: the beginning that is one account, since at first every price costs
     more than later. `believed`: of the trace's own that weigh as much as `ELSEWHERE` at first; at the end of the
     beginning that counts no more. `settles`: within so many a debt is repaid or savings are spent after that. `aim`:
-    at so much of the budget. Chosen by `deploy.simulation.pacing`."""
+    at so much of the budget, which is rather kept than used up. Chosen by `deploy.simulation.pacing`."""
 
     believed: int = 120
     young: int = 360
     settles: int = 45
-    aim: float = 1.0
+    aim: float = 0.9995
     elsewhere: tuple[tuple[float, float], ...] = ELSEWHERE
 
     def shares(self) -> Floats:
