@@ -82,7 +82,7 @@ def simulate(  # noqa: PLR0913 - one parameter an option
                        nodes=4x8 neighbours=0
     csv, jsonl         time, and any of model, inputTokens, outputTokens,
                        seconds
-    --frontier         relume, kpa, keda, hpa, keepalive, concurrency: 28
+    --frontier         relume, kpa, keda, hpa, keepalive, concurrency: 50
                        settings of each; a NAME:key=value,… is one of NAME's
 
     TRACES OF MINUTES (femux, azure-functions):

@@ -20,8 +20,12 @@ from deploy.simulation.setting import Setting
 PARTS: Final = (1.0, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25)
 """Targets, as parts of the slots."""
 
-LEAST: Final = 0.1875
-"""And of ours: about as much as Knative's utilisation of 0.7 makes of the least of them."""
+BETWEEN: Final = ((0.3125, "61s"), (0.3125, "3m"), (0.1875, "61s"))
+"""And of ours, with a keep-alive: by its utilisation of 0.7 or 0.85 Knative's is tried with as small targets, and as
+closely."""
+
+BOUNDED: Final = 0.625
+"""The target where there are bounds of replicas."""
 
 STAYS: Final = ("1m", "2m", "3m", "5m")
 
@@ -146,11 +150,16 @@ def _targets(setting: Setting, count: int = len(PARTS)) -> list[str]:
     return [_target(setting, part) for part in PARTS[:count]]
 
 
-def _bounded(name: str, *stays: str) -> list[str]:
+def _bounded(name: str, setting: Setting, *stays: str) -> list[str]:
     """Who wants to pay very little says how many there may be at most: each policy is bounded alike. `stays`: five ways
     of how long it keeps what it does not need, longest last: two replicas are tried with each."""
     bounds = [(1, stays[-1]), *[(2, stay) for stay in stays], (3, stays[1]), (3, stays[-1])]
-    return [f"{name}:maxReplicas={most},{stay}" for most, stay in bounds]
+    return [_at_most(name, setting, most, stay) for most, stay in bounds]
+
+
+def _at_most(name: str, setting: Setting, most: int, options: str) -> str:
+    """Never more than the setting allows."""
+    return f"{name}:maxReplicas={min(most, setting.max_replicas)},{options}"
 
 
 def _relume(name: str, setting: Setting) -> list[str]:
@@ -160,17 +169,17 @@ def _relume(name: str, setting: Setting) -> list[str]:
     texts = [f"{name}:{target},keepAlive={stay}" for target in _targets(setting) for stay in ("61s", "3m", "5m")]
     texts += [f"{name}:{target},keepAlive=2m" for target in _targets(setting, 2)]
     texts += [f"{name}:{target},keepAlive=1m" for target in _targets(setting, 3)]
-    texts += [f"{name}:{target},keepExtra=61s" for target in (full, _target(setting, 0.5))]
-    texts += [f"{name}:{_target(setting, LEAST)},keepAlive={stay}" for stay in ("61s", "3m", "5m")]
+    texts += [f"{name}:{_target(setting, part)},keepAlive={stay}" for part, stay in BETWEEN]
     promises = ["slo=0,keepAlive=5m", *[f"slo=0,{target},keepAlive=1m" for target in _targets(setting, 5)[::2]]]
     promises += [f"slo={times * slo:g}s" for times in (2.0, 4.0)]
     promises += [
         f"slo={16.0 * slo:g}s,{full}{stay}" for stay in ("", ",keepAlive=3m", ",keepAlive=4m", ",keepExtra=61s")
     ]
     bounded = _bounded(
-        name, f"slo={4.0 * slo:g}s,{full},keepExtra=61s", "keepExtra=61s", "keepExtra=3m", "slo=0,keepExtra=3m",
-        "keepAlive=5m",
+        name, setting, f"slo={4.0 * slo:g}s,{full},keepExtra=61s", "keepExtra=61s", "keepExtra=3m",
+        "slo=0,keepExtra=3m", "keepAlive=5m",
     )  # fmt: skip
+    bounded += [_at_most(name, setting, most, f"slo=0,{_target(setting, BOUNDED)}") for most in (2, 3)]
     return [*texts, *[f"{name}:{promise}" for promise in promises], *bounded, name]
 
 
@@ -182,16 +191,16 @@ def _kpa(name: str, setting: Setting) -> list[str]:
     texts += [f"{name}:{target},{retention}" for target in _targets(setting, 5)]
     texts += [f"{name}:{full},targetUtilisation=1", f"{name}:{full},{retention},scaleDownDelay=2m"]
     stays = ["", *[f",scaleDownDelay={stay}" for stay in STAYS]]
-    return [*texts, *_bounded(name, *[f"{full},{retention}{stay}" for stay in stays])]
+    return [*texts, *_bounded(name, setting, *[f"{full},{retention}{stay}" for stay in stays])]
 
 
-def _by(ways: Sequence[str], bounded: float = 0.625) -> Callable[[str, Setting], list[str]]:
+def _by(ways: Sequence[str], bounded: float = BOUNDED) -> Callable[[str, Setting], list[str]]:
     """Six ways to keep what is not needed, each tried with each target, and but for the first with bounds too;
     `bounded`: with this target, as a part of the slots."""
 
     def tried(name: str, setting: Setting) -> list[str]:
         texts = [f"{name}:{target},{each}" for target in _targets(setting) for each in ways]
-        return [*texts, *_bounded(name, *[f"{_target(setting, bounded)},{each}" for each in ways[1:]])]
+        return [*texts, *_bounded(name, setting, *[f"{_target(setting, bounded)},{each}" for each in ways[1:]])]
 
     return tried
 

@@ -90,6 +90,15 @@ def test_each_policy_is_tried_as_often_and_each_setting_can_be_declared(slots: i
     assert texts.count("relume:slo=4s") == 1
 
 
+@pytest.mark.parametrize("most", [1, 2, 64])
+def test_none_has_more_replicas_than_there_may_be(most: int) -> None:
+    """Bounds that are tried are within the one that is set."""
+    setting = Setting(max_replicas=most)
+    for name in SWEEPS:
+        bounds = {typed.resolve(setting).max_replicas for typed in swept([read_typed(name)], setting)}
+        assert bounds == {*range(1, min(most, 3) + 1), most}
+
+
 def test_what_has_settings_stays_as_it_is() -> None:
     """As do policies without knobs, and those of one's own."""
     typed = [read_typed(text) for text in ("kpa:target=8", "oracle", "hybrid-histogram", "mine:decide")]
