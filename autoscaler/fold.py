@@ -272,10 +272,10 @@ class Fold:
         short = data if len(data.name) <= NAME_MOST else replace(data, name=data.name[:NAME_MOST])
         self._look(view, record, urgent=view.query(short, self._at))
 
-    def _metrics(self, data: ReplicaMetrics, _: Record) -> None:
+    def _metrics(self, data: ReplicaMetrics, record: Record) -> None:
         view = self.models.get(data.model)
-        if view is not None:
-            view.metrics(data, self._at)
+        if view is not None and (asks := view.metrics(data, self._at)) is not None:
+            self._look(view, record, urgent=asks)
 
     # -- inside
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from autoscaler.core.policy import LagPolicy, QueryPolicy, Series, SignalPolicy
+from autoscaler.core.policy import EngineNumber, LagPolicy, QueryPolicy, Series, SignalPolicy
 from events.spec import Duration, Spec
 from events.units import Seconds
 
@@ -120,11 +120,22 @@ class PrometheusSpec(Spec):
         )  # fmt: skip
 
 
+class EngineSignalSpec(Spec):
+    """What the model's engines tell of themselves, added up over its replicas that are ready."""
+
+    metric: EngineNumber
+    """running or waiting: requests in the engines; kvCacheUse: how full their caches are (1: one is full)."""
+    target: Annotated[float, Field(gt=0)]
+    """How much of it one replica takes, such as 0.8 of kvCacheUse."""
+    activation: Annotated[float, Field(ge=0)] = 0.0
+    """A number that is not above it needs nothing."""
+
+
 class SignalSpec(Spec):
     """One number from outside: told by anyone as relume.signal.measured, or measured by relume itself."""
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=253)] | None = None
-    """Its name, as in relume.signal.measured; of a kafkaLag and of a prometheus query it may be left out."""
+    """Its name, as in relume.signal.measured; of what relume measures it may be left out."""
     target: Annotated[float, Field(gt=0)] | None = None
     """How much of it one replica takes; default: what its sender says."""
     activation: Annotated[float, Field(ge=0)] | None = None
@@ -133,16 +144,19 @@ class SignalSpec(Spec):
     """Measured by relume: the lag of a consumer group."""
     prometheus: PrometheusSpec | None = None
     """Measured by relume: what a Prometheus server answers to a query."""
+    engine: EngineSignalSpec | None = None
+    """Measured by relume: what the model's engines tell of themselves. While no replica is ready it does not count."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        kinds = [name for name, given in (("kafkaLag", self.kafka_lag), ("prometheus", self.prometheus)) if given]
+        given = {"kafkaLag": self.kafka_lag, "prometheus": self.prometheus, "engine": self.engine}
+        kinds = [name for name, spec in given.items() if spec is not None]
         if not kinds and self.name is None:
             raise ValueError(
-                "a signal needs a name, or says what is measured; add name: …, kafkaLag: … or prometheus: …"
+                "a signal needs a name, or says what is measured; add name: …, kafkaLag: …, prometheus: … or engine: …"
             )
         if len(kinds) > 1:
-            raise ValueError("kafkaLag and prometheus are two signals; write each as an item of its own")
+            raise ValueError(f"{' and '.join(kinds)} are several signals; write each as an item of its own")
         if kinds and (self.target is not None or self.activation is not None):
             raise ValueError(f"target and activation of {kinds[0]} stand inside it; move them there")
         return self
@@ -154,6 +168,8 @@ class SignalSpec(Spec):
             return self.name
         if self.prometheus is not None:
             return f"prometheus/{self.prometheus.query}"[:253]
+        if self.engine is not None:
+            return f"engine/{self.engine.metric.value}"
         if self.kafka_lag is None:
             return ""
         return f"kafka/{self.kafka_lag.cluster or 'default'}/{self.kafka_lag.topic or '*'}/{self.kafka_lag.group}"[:253]
@@ -165,6 +181,9 @@ class SignalSpec(Spec):
             return SignalPolicy(
                 name=self.known_as, target=query.target, activation=query.activation, query=query.resolve()
             )
+        if self.engine is not None:
+            own = self.engine
+            return SignalPolicy(name=self.known_as, target=own.target, activation=own.activation, engine=own.metric)
         return SignalPolicy(
             name=self.known_as,
             target=self.target,

@@ -68,13 +68,24 @@ class QueryPolicy:
     empty_is_zero: bool
 
 
+class EngineNumber(StrEnum):
+    """What engines tell of themselves."""
+
+    RUNNING = "running"
+    """Requests that run in them."""
+    WAITING = "waiting"
+    """Requests that wait in them."""
+    KV_CACHE_USE = "kvCacheUse"
+    """How full the cache of keys and values is: 1 is full. Added up, of two that are half full it is 1."""
+
+
 @value
 class SignalPolicy:
     """A number from outside that the model follows.
 
     `target`: the part of it that one replica takes; None: what the number's sender says. `activation`: a number that is
     not above it needs nothing. `lag`, `query`: it is the lag of a consumer group, or what a metrics server says; we
-    measure it ourselves.
+    measure it ourselves. `engine`: it is what the model's engines tell, added up.
     """
 
     name: str
@@ -82,6 +93,7 @@ class SignalPolicy:
     activation: float = 0.0
     lag: LagPolicy | None = None
     query: QueryPolicy | None = None
+    engine: EngineNumber | None = None
 
 
 class Mode(StrEnum):

@@ -120,6 +120,21 @@ class Signals:
         kept.take(reading, at)
         return self._weigh(name, kept, at, policy)
 
+    def told(
+        self, signal: SignalPolicy, total: float | str, valid: Seconds, at: Instant, policy: ScalingPolicy
+    ) -> float:
+        """What the model's engines told, or why it is not known. Returns the replicas that it needs."""
+        kept = self._keep(signal.name, policy)
+        kept.error = total if isinstance(total, str) else ""
+        if isinstance(total, str):
+            return 0.0
+        kept.take(Reading(total, None, valid), at)
+        return self._weigh(signal.name, kept, at, policy)
+
+    def forget(self, name: str) -> None:
+        """Nobody is there who could tell it."""
+        self._kept.pop(name, None)
+
     def lag(self, measured: LagMeasured, at: Instant, policy: ScalingPolicy, ready: int) -> float:
         """The newest lag of a group, while `ready` replicas were. Returns the replicas that it needs."""
         if measured.lag is None and _signal(measured.name, policy) is None:

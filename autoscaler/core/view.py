@@ -12,6 +12,7 @@ from math import inf
 
 from autoscaler.core.burning import Burning
 from autoscaler.core.capacity import bearable, latencies
+from autoscaler.core.engines import VALID, Engines, followed
 from autoscaler.core.floors import NO_FLOOR, Floors, start_within
 from autoscaler.core.gateways import World
 from autoscaler.core.model import Decision, Demand, Memory, Reason, Replicas, Snapshot
@@ -112,6 +113,7 @@ class ModelView:
     __slots__ = (
         "_ahead",
         "_burning",
+        "_engines",
         "_estimate",
         "_floors",
         "_latencies",
@@ -158,6 +160,7 @@ class ModelView:
         self._floors: Floors | None = None
         self._burning: Burning | None = None
         self._serving: Serving | None = None
+        self._engines: Engines | None = None
         self._latencies: tuple[Objective, ...] = ()
         """Of what is declared."""
         self._observed = NOTHING
@@ -173,6 +176,10 @@ class ModelView:
         was, self.declared = self.declared, declared
         self.enough = 0.0
         self._latencies = latencies(declared.policy)
+        if not followed(declared.policy):
+            self._engines = None
+        elif self._engines is None or (was is not None and was.uid != declared.uid):
+            self._engines = Engines()
         if was is not None and was.uid != declared.uid:
             self._windows = self._signals = self._floors = self._estimate = self._start_seconds = None
             self._burning = self._serving = self._starts = self._sleeper_bytes = None
@@ -198,10 +205,21 @@ class ModelView:
             self._serve(declared, source, window, at)
         return self.pressed
 
-    def metrics(self, told: ReplicaMetrics, at: Instant) -> None:
-        """What an engine says of itself."""
+    def metrics(self, told: ReplicaMetrics, at: Instant) -> bool | None:
+        """What an engine says of itself. True as for `signal`; None: the model follows no such number."""
         if self._serving is not None:
             self._serving.metrics(told, at)
+        if self._engines is None or self.declared is None:
+            return None
+        self._engines.take(told, at)
+        self._signals = self._signals or Signals()
+        policy, ready = self.declared.policy, self._observed.ready
+        needs = 0.0
+        for signal in followed(policy) if ready else ():
+            assert signal.engine is not None
+            total = self._engines.total(signal.engine, ready)
+            needs = max(needs, self._signals.told(signal, total, VALID, at, policy))
+        return self._asks(needs)
 
     def request(self, request: str, at: Instant, *, arrived: bool) -> bool:
         """A foreign gateway's request arrived or finished. True as for `window`."""
@@ -404,7 +422,12 @@ class ModelView:
             if not declared.policy.signals:
                 return NO_SIGNALS
             self._signals = Signals()
-        needed = self._signals.needed(now, declared.policy)
+        policy = declared.policy
+        if self._engines is not None and not self._observed.ready:  # nobody is there to tell: nothing is waited for
+            for signal in followed(policy):
+                self._signals.forget(signal.name)
+            policy = replace(policy, signals=tuple([one for one in policy.signals if one.engine is None]))
+        needed = self._signals.needed(now, policy)
         if not self._signals and not declared.policy.signals:
             self._signals = None
         return needed

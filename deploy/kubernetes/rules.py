@@ -47,6 +47,10 @@ _MOUNT: Final = (
          "a mount has one source; write one of claim, hostPath and memory"),
 )  # fmt: skip
 
+_MEASURED: Final = (
+    "((has(self.kafkaLag) ? 1 : 0) + (has(self.prometheus) ? 1 : 0) + (has(self.engine) ? 1 : 0))"
+)  # fmt: skip
+
 MODEL: Final[Mapping[str, Sequence[Rule]]] = {
     "": (
         _NAMED,
@@ -74,12 +78,12 @@ MODEL: Final[Mapping[str, Sequence[Rule]]] = {
              "a schedule wants more replicas than maxReplicas; lower one or raise the other"),
     ),
     "spec.scaling.signals[]": (
-        Rule("has(self.name) || has(self.kafkaLag) || has(self.prometheus)",
-             "a signal needs a name, or says what is measured; add name: ..., kafkaLag: ... or prometheus: ..."),
-        Rule("!(has(self.kafkaLag) && has(self.prometheus))",
-             "kafkaLag and prometheus are two signals; write each as an item of its own"),
-        Rule("!(has(self.kafkaLag) || has(self.prometheus)) || !(has(self.target) || has(self.activation))",
-             "target and activation of a kafkaLag or a prometheus stand inside it; move them there"),
+        Rule(f"has(self.name) || {_MEASURED} > 0",
+             "a signal needs a name, or says what is measured; add name, kafkaLag, prometheus or engine"),
+        Rule(f"{_MEASURED} <= 1",
+             "kafkaLag, prometheus and engine are signals of their own; write each as an item of its own"),
+        Rule(f"{_MEASURED} == 0 || !(has(self.target) || has(self.activation))",
+             "target and activation of a kafkaLag, a prometheus or an engine stand inside it; move them there"),
     ),
     "spec.scaling.signals[].kafkaLag": (
         Rule("!has(self.cluster) || size(self.bootstrapServers) == 0",

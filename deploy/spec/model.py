@@ -230,6 +230,13 @@ def _scaling_rules(spec: ModelSpec) -> list[InitErrorDetails]:
         rule = "there is no policy of this name"
         remedy = f"write {', '.join(POLICIES)}, or module:function"
         broken.append(broken_rule(("spec", "scaling", "policy"), scaling.policy, rule, remedy))
+    untold = spec.engine.type is EngineType.COMMAND and not spec.engine.options.get("metricsPath")
+    for index, signal in enumerate(scaling.signals if untold else ()):
+        if signal.engine is not None:
+            where = ("spec", "scaling", "signals", index, "engine", "metric")
+            rule = "the engine, as it is declared, tells no numbers"
+            remedy = "name its metricsPath in spec.engine.options"
+            broken.append(broken_rule(where, signal.engine.metric.value, rule, remedy, "spec.engine"))
     return broken
 
 

@@ -80,6 +80,7 @@ SCALINGS: dict[str, dict[str, Any]] = {
     "a query without a name": {"signals": [{"prometheus": QUERY}]},
     "a query with a name": {"signals": [{"name": "queue", "prometheus": {**QUERY, "series": "sum"}}]},
     "a lag without a name": {"signals": [{"kafkaLag": {"group": "g"}}]},
+    "what engines tell": {"signals": [{"engine": {"metric": "kvCacheUse", "target": 0.8}}]},
     "a number that is told": {"signals": [{"name": "queue", "target": 3, "activation": 1}]},
     "a price": {"coldStartCost": "10m", "mode": "recommend"},
     "a schedule": {"schedules": [{"cron": "0 8 * * MON-FRI", "minReplicas": 1, "duration": "1d"}]},
