@@ -28,7 +28,8 @@ T = TypeVar("T")
 
 
 AT_ONCE: Final = 1.0
-"""Seconds. A replay decides as soon as an event was told; live that takes milliseconds, and until the next look."""
+"""Seconds. A replay decides as soon as an event was told; live that takes milliseconds, and until the next look. What
+both wish within so long of each other is the same wish."""
 
 _ONLY_SITUATIONS: Final = "only what each saw was decided anew, with the averages, signals and promises of then"
 _FROM_SITUATIONS: Final = f"the log has nothing of its requests: {_ONLY_SITUATIONS}"
@@ -168,7 +169,8 @@ def _events(connection: Connection, items: Sequence[Item]) -> list[AnyEnvelope]:
 
 
 def _row(item: Item, replayed: Rerun) -> Row:
-    would = replayed.at(_time(item))
+    at = _time(item)
+    would = next((one for one in replayed.about(at, AT_ONCE) if one.replicas == item["replicas"]), replayed.at(at))
     return {
         "time": item["time"], "replicas": item["replicas"], "reasons": item["reasons"],
         "wouldBe": 0 if would is None else would.replicas,

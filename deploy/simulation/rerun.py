@@ -60,6 +60,12 @@ class Rerun:
         """What it would have wished then; None before the first wish."""
         return next((one for one in reversed(self.wishes) if one.at <= instant), None)
 
+    def about(self, instant: float, within: float) -> tuple[Would, ...]:
+        """All that it would have wished at any time so close to then."""
+        stood = self.at(instant - within)
+        came = (one for one in self.wishes if instant - within < one.at <= instant + within)
+        return (*(() if stood is None else (stood,)), *came)
+
     def replica_seconds(self, until: float) -> float:
         """All that it would have wished, until then."""
         ends = [*(float(one.at) for one in self.wishes[1:]), until]

@@ -191,6 +191,19 @@ def test_the_answer_over_the_log(tmp_path: Path) -> None:
     assert json.loads(json.dumps(other.changes)) == other.changes
 
 
+def test_what_is_wished_some_milliseconds_later_is_the_same(tmp_path: Path) -> None:
+    """A replay looks at instants of its own: a descent that was decided eight milliseconds before its look is no other
+    decision."""
+    run, file = story(), tmp_path / "policy.yaml"
+    file.write_text("maxReplicas: 10\nkeepAlive: 1m\ntarget: 4\n", encoding="utf-8")
+    numbers = [wish.replicas for _, wish in run.wishes]
+    falls = [index > 0 and number < numbers[index - 1] for index, number in enumerate(numbers)]
+    assert sum(falls) > 2
+    run.wishes = [(at - 0.008 * fell, wish) for fell, (at, wish) in zip(falls, run.wishes, strict=True)]
+    told = sentences(what_if(Told(run.events), run.items(), file, run.now))
+    assert told[-1] == f"0 of {len(run.wishes)} decisions would be another number."
+
+
 def test_a_whole_document_counts_whole(tmp_path: Path) -> None:
     """Its slots and promises, and not its scaling alone; what it leaves out is as it was."""
     run, file = story(), tmp_path / "model.yaml"
