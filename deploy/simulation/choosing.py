@@ -19,7 +19,18 @@ from autoscaler.core.forecast.features import COUNT, GROUPS, QUIETS
 from autoscaler.core.forecast.hold import GRAIN, LEVELS
 from autoscaler.core.forecast.mixture import LIKELY, RATE, SURPRISE_LEAST
 from autoscaler.core.policy import COST_MOST
-from deploy.simulation.learning import EPOCHS, LEVELS_MOST, Floats, Lessons, Prior, attention, learned, of_level
+from deploy.simulation.learning import (
+    EPOCHS,
+    LEVELS_MOST,
+    Floats,
+    Lessons,
+    Prior,
+    added,
+    attention,
+    joined,
+    learned,
+    of_level,
+)
 from deploy.simulation.minutes import COLD_PART, MinuteTrace, only, read_azure_functions
 
 PRICES: Final = (12.0, 21.0, 40.0, 80.0, 150.0, 330.0, 600.0)
@@ -55,6 +66,22 @@ class Streams(NamedTuple):
     def ageless(self) -> Streams:
         """As if all pasts were equally old."""
         return self._replace(cases=self.cases % QUIETS)
+
+
+class Quarter(NamedTuple):
+    """Of some functions: as they are, which teaches and is judged, and what they teach beside that."""
+
+    alone: Streams
+    more: Lessons
+
+    def prior(self, epochs: int = EPOCHS, seed: int = 0, likely: float = LIKELY) -> Prior:
+        """What they teach."""
+        return learned(self.alone.lessons(), self.more, epochs, seed, likely)
+
+
+def quarter(trace: MinuteTrace) -> Quarter:
+    """Of a trace of functions."""
+    return Quarter(streams(trace), added(trace.needed))
 
 
 def streams(trace: MinuteTrace) -> Streams:
@@ -120,20 +147,23 @@ class Variant(NamedTuple):
     seed: int = 0
     likely: float = LIKELY
     ageless: bool = False
+    more: bool = True
 
-    def of(self, quarter: Streams) -> Streams:
+    def of(self, some: Quarter) -> Quarter:
         """A quarter as it sees it."""
-        seen = quarter.without(self.without)
-        return seen.ageless() if self.ageless else seen
+        alone, more = some.alone.without(self.without), some.more.without(self.without)
+        if self.ageless:
+            alone, more = alone.ageless(), more.ageless()
+        return Quarter(alone, more if self.more else joined(()))
 
 
-def judged(quarters: tuple[Streams, Streams], tried: Variant) -> Floats:
+def judged(quarters: tuple[Quarter, Quarter], tried: Variant) -> Floats:
     """Each quarter judged by what the other taught."""
-    one, two = (tried.of(quarter) for quarter in quarters)
+    one, two = (tried.of(some) for some in quarters)
     total = np.zeros((2, len(PRICES)))
     for teach, judge in ((one, two), (two, one)):
-        prior = learned(teach.lessons(), tried.epochs, tried.seed, tried.likely)
-        total += regrets(judge, chances(judge, prior, tried.rate, tried.likely))
+        prior = teach.prior(tried.epochs, tried.seed, tried.likely)
+        total += regrets(judge.alone, chances(judge.alone, prior, tried.rate, tried.likely))
     return total
 
 
@@ -143,6 +173,7 @@ def variants() -> Iterator[Variant]:
     yield from (Variant(f"another seed ({seed})", seed=seed) for seed in (1, 2))
     yield from (Variant(f"without {name}", without=columns) for name, columns in GROUPS.items())
     yield Variant("without ages", ageless=True)
+    yield Variant("without begun later and added up", more=False)
     yield from (Variant(f"{epochs} epochs", epochs=epochs) for epochs in (EPOCHS // 2, 2 * EPOCHS))
     yield from (Variant(f"own rate {rate}", rate=rate) for rate in (0.05, 0.1, 0.14))
     yield from (Variant(f"learns up to {likely}", likely=likely) for likely in (0.5, 0.8, 0.9, 2.0))
@@ -159,7 +190,7 @@ def quarters_of(folder: Path) -> tuple[MinuteTrace, MinuteTrace]:
 def main(traces: Path) -> None:
     """Print how much the regret rises, in the mean of the logarithms over the prices, and at each price."""
     first, second = quarters_of(traces)
-    quarters = streams(first), streams(second)
+    quarters = quarter(first), quarter(second)
     base: Floats | None = None
     for tried in variants():
         found = judged(quarters, tried)

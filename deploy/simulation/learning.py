@@ -1,14 +1,16 @@
 """Learn the forecast's prior: `python -m deploy.simulation.learning --traces DIR --write`.
 
 All functions of the Azure Functions sample teach; every other data set is for reports. With `--half` every second one
-does: what is told of Azure itself is of the others, by the prior that these taught. Logistic regression by stochastic
-gradients with AdaGrad, seeded: weights common to all cases plus weights of each quiet and each age.
+does: what is told of Azure itself is of the others, by the prior that these taught. Each teaches as it is, as if first
+seen at three later minutes (young pasts are few), and added to others at random (an app has several functions).
+Logistic regression by stochastic gradients with AdaGrad, seeded: weights common to all cases plus weights of each quiet
+and each age.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -29,6 +31,18 @@ RATE: Final = 0.02
 SHRINKING: Final = 1e-5
 SEED: Final = 0
 
+TOGETHER: Final = (2, 2, 2, 3, 3)
+"""So many functions are added up at a time, round by round."""
+
+OFTEN: Final = 0.9
+MANY: Final = 5.0
+"""A function that is needed in so large a part of the minutes, or that needs so many replicas in the mean, is not added
+to others: little of them would be left to see."""
+
+BEGINNINGS: Final = (40, 160, 280)
+YOUNG: Final = 200
+"""Each function teaches once more as if it were first seen in each of these minutes, its first so many minutes."""
+
 Floats = NDArray[np.float64]
 
 
@@ -39,16 +53,54 @@ class Lessons(NamedTuple):
     cases: NDArray[np.int64]
     happened: Floats
 
+    def without(self, columns: range) -> Lessons:
+        """As if these features said nothing."""
+        seen = self.seen.copy()
+        seen[:, columns.start : columns.stop] = 0.0
+        return self._replace(seen=seen)
 
-def lessons(needed: NDArray[np.int64]) -> Lessons:
-    """All that one can learn from these models (models x grains, replicas needed)."""
-    rows = [row for model in needed for level in range(1, min(int(model.max()), LEVELS_MOST) + 1)
-            for row in of_level(model, level, level - 1)]  # fmt: skip
+    def ageless(self) -> Lessons:
+        """As if all pasts were equally old."""
+        return self._replace(cases=self.cases % QUIETS)
+
+
+def lessons(needed: NDArray[np.int64], grains: int | None = None) -> Lessons:
+    """All that one can learn from these models (models x grains, replicas needed), or from their first `grains`."""
+    return joined([_arrays(of_level(model[:grains], level, level - 1)) for model in needed
+                   for level in range(1, min(int(model.max()), LEVELS_MOST) + 1)])  # fmt: skip
+
+
+def joined(each: Sequence[Lessons]) -> Lessons:
+    """One after the other."""
+    nothing = Lessons(np.zeros((0, COUNT)), np.zeros(0, dtype=np.int64), np.zeros(0))
     return Lessons(
-        np.array([values for values, _, _ in rows], dtype=np.float64),
-        np.array([case for _, case, _ in rows], dtype=np.int64),
-        np.array([happened for *_, happened in rows], dtype=np.float64),
+        np.concatenate([one.seen for one in (nothing, *each)]),
+        np.concatenate([one.cases for one in (nothing, *each)]),
+        np.concatenate([one.happened for one in (nothing, *each)]),
     )
+
+
+def added(needed: NDArray[np.int64]) -> Lessons:
+    """What functions teach beside themselves: begun later, and added up."""
+    later = [lessons(needed[:, begin:], YOUNG) for begin in BEGINNINGS if begin < needed.shape[1]]
+    return joined([*later, lessons(together(needed))])
+
+
+def _arrays(grains: Iterator[tuple[list[float], int, bool]]) -> Lessons:
+    values, cases, happened = zip(*grains, strict=True)
+    return Lessons(np.array(values), np.array(cases), np.array(happened, dtype=np.float64))
+
+
+def together(needed: NDArray[np.int64], seed: int = SEED) -> NDArray[np.int64]:
+    """What apps of several of these functions would need: each of `TOGETHER` adds all of them up, in an order that is
+    drawn."""
+    some = needed[((needed > 0).mean(axis=1) < OFTEN) & (needed.mean(axis=1) < MANY)]
+    drawn, sums = np.random.default_rng(seed), []
+    for count in TOGETHER:
+        apps = len(some) // count
+        order = drawn.permutation(len(some))[: apps * count]
+        sums.append(some[order].reshape(apps, count, needed.shape[1]).sum(axis=1))
+    return np.concatenate(sums)
 
 
 def of_level(model: NDArray[np.int64], level: int, below: int) -> Iterator[tuple[list[float], int, bool]]:
@@ -75,11 +127,14 @@ class Prior(NamedTuple):
         return found
 
 
-def learned(from_these: Lessons, epochs: int = EPOCHS, seed: int = SEED, likely: float = LIKELY) -> Prior:
-    """Weights that forecast these lessons well. `likely`: see `mixture`."""
-    mean, scale = from_these.seen.mean(axis=0), from_these.seen.std(axis=0) + 1e-3
+def learned(alone: Lessons, more: Lessons, epochs: int = EPOCHS, seed: int = SEED, likely: float = LIKELY) -> Prior:
+    """Weights that forecast these lessons well. `alone`: of functions as they are, whose mean and spread count;
+    `more`: see `added`. `likely`: see `mixture`."""
+    mean, scale = alone.seen.mean(axis=0), alone.seen.std(axis=0) + 1e-3
     mean[-1], scale[-1] = 0.0, 1.0  # the constant
-    seen = (from_these.seen - mean) / scale
+    seen = (np.concatenate([alone.seen, more.seen]) - mean) / scale
+    cases = np.concatenate([alone.cases, more.cases])
+    happened = np.concatenate([alone.happened, more.happened])
     common, own = np.zeros(COUNT), np.zeros((QUIETS + len(AGES) + 1, COUNT))
     common_moved, own_moved = np.full_like(common, 1e-2), np.full_like(own, 1e-2)
     shuffled = np.random.default_rng(seed)
@@ -87,10 +142,10 @@ def learned(from_these: Lessons, epochs: int = EPOCHS, seed: int = SEED, likely:
         order = shuffled.permutation(len(seen))
         for begin in range(0, len(order), BATCH):
             rows = order[begin : begin + BATCH]
-            in_case, some = _in_case(from_these.cases[rows]), seen[rows]
+            in_case, some = _in_case(cases[rows]), seen[rows]
             odds = np.clip((some * (common + in_case @ own)).sum(axis=1), -12.0, 12.0)
             said = 1.0 / (1.0 + np.exp(-odds))
-            slopes = ((said - from_these.happened[rows]) * attention(said, likely))[:, None] * some
+            slopes = ((said - happened[rows]) * attention(said, likely))[:, None] * some
             step = slopes.mean(axis=0) + SHRINKING * common
             common_moved += step * step
             common -= RATE * step / np.sqrt(common_moved)
@@ -122,7 +177,7 @@ def source(prior: Prior, who: str) -> str:
         '"""What many models taught beforehand. Written by `python -m deploy.simulation.learning`; see there.\n\n'
         f"Source of the data: {who} of the Azure Functions 2019 sample (CC-BY-4.0, Azure).\n"
         '"""\n\nfrom __future__ import annotations\n\nfrom typing import Final\n\n# fmt: off\n\n'
-        'VERSION: Final = 3\n"""Of features and weights together: another version decides otherwise."""\n\n'
+        'VERSION: Final = 4\n"""Of features and weights together: another version decides otherwise."""\n\n'
         f"MEAN: Final = {_row(prior.mean)}\n\n"
         f"SCALE: Final = {_row(prior.scale)}\n\n"
         f'WEIGHTS: Final = (\n{by_quiet})\n"""By quiet and how much was seen."""\n\n'
@@ -146,8 +201,10 @@ def _row(numbers: Floats) -> str:
 @click.option("--half", is_flag=True, help="Only every second function teaches.")
 def main(traces: Path, write: bool, half: bool) -> None:
     """Learn the prior anew."""
-    needed = read_azure_functions(traces / "azure_functions_2019_sample500_invocations.csv.gz").needed
-    text = source(learned(lessons(needed[:: 2 if half else 1])), "every second function" if half else "all functions")
+    every = read_azure_functions(traces / "azure_functions_2019_sample500_invocations.csv.gz").needed
+    needed = every[:: 2 if half else 1]
+    prior = learned(lessons(needed), added(needed))
+    text = source(prior, "every second function" if half else "all functions")
     if write:
         PRIOR.write_text(text, encoding="utf-8")
     else:

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deploy.simulation.budgeting import LADDER, Floats, Pace, replicas, rung_path, rungs, spent_by, spent_by_rung
-from deploy.simulation.choosing import Streams, chances, quarters_of, streams
-from deploy.simulation.learning import Prior, learned
+from deploy.simulation.choosing import Streams, chances, quarter, quarters_of
+from deploy.simulation.learning import Prior
 from deploy.simulation.minutes import MinuteTrace, only
 
 BUDGETS: Final = (0.92, 0.96, 1.0, 1.1, 1.2, 1.4)
@@ -66,8 +66,8 @@ def late_shares(spent: Floats, plain: Floats) -> Floats:
 def cases(folder: Path) -> Iterator[tuple[str, Case]]:
     """Both quarters, and halves of each; a day of each."""
     traces = quarters_of(folder)
-    both = [streams(trace) for trace in traces]
-    found = [_rungs(judge, learned(teach.lessons())) for teach, judge in (both[::-1], both)]
+    both = [quarter(trace) for trace in traces]
+    found = [_rungs(judge.alone, teach.prior()) for teach, judge in (both[::-1], both)]
     elsewhere = [late_shares(spent_by_rung(*one), _plain(one[0])) for one in zip(traces, found, strict=True)]
     for number, (trace, of_models) in enumerate(zip(traces, found, strict=True)):
         for name, part in (("", slice(None)), (".0", slice(0, None, 2)), (".1", slice(1, None, 2))):

@@ -12,8 +12,8 @@ from autoscaler.core.forecast.hold import Outlook, Past
 from autoscaler.core.forecast.prior import AGES, MEAN, SCALE, WEIGHTS
 from deploy.simulation import choosing, pacing
 from deploy.simulation.budgeting import LADDER, Pace
-from deploy.simulation.choosing import PRICES, Variant, chances, judged, regrets, streams
-from deploy.simulation.learning import Prior
+from deploy.simulation.choosing import PRICES, Variant, chances, judged, quarter, regrets, streams
+from deploy.simulation.learning import MANY, OFTEN, TOGETHER, YOUNG, Prior, added, lessons, together
 from deploy.simulation.minutes import MinuteTrace
 from tests.support.needs import traces_folder
 
@@ -65,10 +65,50 @@ def test_a_group_that_is_left_out_says_nothing(made: Callable[[int], MinuteTrace
     assert set(found.ageless().cases.ravel().tolist()) <= set(range(32))
 
 
+def test_functions_are_added_up_as_apps_have_several() -> None:
+    """Each round has each of them once, but for the rest of a division and those that are needed nearly always or by
+    many; the same each time."""
+    needed = np.zeros((13, 40), dtype=np.int64)
+    needed[np.arange(13), np.arange(13)] = 1
+    needed[11, : int(OFTEN * 40)] = 1
+    needed[12, 0] = int(MANY * 40)
+    sums = together(needed)
+    assert (sums == together(needed)).all()
+    assert (sums != together(needed, seed=1)).any()
+    assert len(sums) == sum(11 // count for count in TOGETHER)
+    for count in TOGETHER:
+        this, sums = sums[: 11 // count], sums[11 // count :]
+        assert this.sum(axis=1).tolist() == [count] * (11 // count)
+        assert this.sum(axis=0).max() == 1
+
+
+def test_what_is_taught_besides_is_not_judged(made: Callable[[int], MinuteTrace]) -> None:
+    """Without it a quarter is the same but for what it teaches; without a feature neither says it."""
+    whole = quarter(made(6))
+    alone = Variant("", more=False).of(whole)
+    assert (alone.alone.seen == whole.alone.seen).all()
+    assert len(alone.more.happened) == 0 < len(whole.more.happened)
+    columns = GROUPS["periods"]
+    without = Variant("", without=columns, ageless=True).of(whole)
+    assert not without.more.seen[:, columns.start : columns.stop].any()
+    assert set(without.more.cases.tolist()) <= set(range(32))
+
+
+def test_a_function_teaches_again_as_if_it_were_first_seen_later() -> None:
+    """Two functions with two levels, from each of three minutes on; only the last sees what is needed. And added up."""
+    needed = np.zeros((2, 480), dtype=np.int64)
+    needed[:, 470] = 2
+    rows = added(needed)
+    assert len(rows.happened) == 3 * YOUNG * 4 + len(lessons(together(needed)).happened)
+    assert np.flatnonzero(rows.happened[: 3 * YOUNG * 4]).tolist() == [
+        2 * YOUNG * 4 + k * YOUNG + 190 for k in range(4)
+    ]
+
+
 @pytest.mark.slow
 def test_each_is_judged_by_what_the_other_taught(made: Callable[[int], MinuteTrace]) -> None:
     """The same each time, and not as by another seed."""
-    quarters = streams(made(4)), streams(made(5))
+    quarters = quarter(made(4)), quarter(made(5))
     once = judged(quarters, Variant("", epochs=1))
     assert (judged(quarters, Variant("", epochs=1)) == once).all()
     assert (judged(quarters, Variant("", epochs=1, seed=1)) != once).any()
