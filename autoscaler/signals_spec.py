@@ -156,7 +156,8 @@ class SignalSpec(Spec):
                 "a signal needs a name, or says what is measured; add name: …, kafkaLag: …, prometheus: … or engine: …"
             )
         if len(kinds) > 1:
-            raise ValueError(f"{' and '.join(kinds)} are several signals; write each as an item of its own")
+            count = "two" if len(kinds) == 2 else "three"
+            raise ValueError(f"{' and '.join(kinds)} are {count} signals; write each as an item of its own")
         if kinds and (self.target is not None or self.activation is not None):
             raise ValueError(f"target and activation of {kinds[0]} stand inside it; move them there")
         return self

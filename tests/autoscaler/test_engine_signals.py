@@ -8,8 +8,12 @@ import pytest
 
 from autoscaler.explain import Records, explain
 from autoscaler.record import replay
+from deploy.spec.check import check_as
+from deploy.spec.model import Model
+from deploy.spec.problem import SpecRefused
 from events.types.metrics import ReplicaMetrics
 from tests.support.autoscaling import Run, declared
+from tests.support.specs import put, smallest
 
 
 def follows(metric: str = "kvCacheUse", target: float = 0.8, **more: Any) -> dict[str, Any]:
@@ -105,3 +109,13 @@ def test_models_that_follow_none_are_not_looked_at() -> None:
     before = run.decided
     say(run, 1.0, running=500.0, waiting=500.0)
     assert (run.decided, run.wish().replicas) == (before, 1)
+
+
+def test_an_engine_that_tells_nothing_is_refused() -> None:
+    """Of a server whose numbers are nowhere the sum would be unknown for ever, and nothing ever taken away."""
+    signals = [{"engine": {"metric": "waiting", "target": 1}}]
+    silent = put(smallest(), "spec.engine", {"type": "command", "options": {"command": ["serve", "{port}"]}})
+    with pytest.raises(SpecRefused, match="tells no numbers; name its metricsPath"):
+        check_as(Model, put(silent, "spec.scaling.signals", signals))
+    check_as(Model, put(put(silent, "spec.engine.options.metricsPath", "/metrics"), "spec.scaling.signals", signals))
+    check_as(Model, put(smallest(), "spec.scaling.signals", signals))

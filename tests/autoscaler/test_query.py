@@ -133,6 +133,14 @@ def test_no_field_is_dead(field: str) -> None:
     ("signal", "words"),
     [
         ({"prometheus": {"query": "q"}, "kafkaLag": {"group": "g"}}, "two signals"),
+        (
+            {"prometheus": {"query": "q"}, "engine": {"metric": "running", "target": 1}, "kafkaLag": {"group": "g"}},
+            "three signals",
+        ),
+        ({"engine": {"metric": "running", "target": 1}, "target": 3}, "stand inside it"),
+        ({"engine": {"metric": "tokens", "target": 1}}, "metric"),
+        ({"engine": {"metric": "running"}}, "target"),
+        ({"engine": {"metric": "running", "target": 0}}, "target"),
         ({"prometheus": {"query": "q"}, "target": 3}, "stand inside it"),
         ({"prometheus": {}}, "query"),
         ({"prometheus": {"query": "q", "server": "http://user:secret@host"}}, "server"),
