@@ -109,7 +109,7 @@ def paces() -> Iterator[Pace]:
     yield Pace()
     yield from (Pace(believed=believed) for believed in (0, 60, 240))
     yield from (Pace(young=young, settles=settles) for young, settles in product((0, 240, 360, 480), (30, 45, 60, 120)))
-    yield from (Pace(aim=aim) for aim in (0.9995, 0.999))
+    yield from (Pace(aim=aim) for aim in (1.0, 0.999))
 
 
 @click.command()
