@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import floor
 from typing import Final, NamedTuple
@@ -27,6 +28,9 @@ STILL: Final = 1.1
 
 BUCKET_MOST: Final = bucket_within(1e6)
 """Gateways put all that is longer into this bucket; others may tell of higher ones."""
+
+COUNT_MOST: Final = 1e12
+"""Answers of ten seconds that are believed. A record of 2^63 and more could not be read back."""
 
 REPLICAS_MOST: Final = 256
 """Replicas whose own counters are remembered."""
@@ -176,9 +180,14 @@ class Serving:
             tokens = span.tokens / covered / most
         self._told = Evidence(
             ended_at=Instant((span.index + 1) * SPAN), concurrency=round(sum(known) / len(known), 3),
-            answers=tuple(map(int, span.answers)), late=tuple(map(int, span.late)),
+            answers=_counts(span.answers), late=_counts(span.late),
             seconds=max(0.0, seconds - waited), held=max(one.held for one in around), tokens=tokens, ready=most,
         )  # fmt: skip
+
+
+def _counts(told: Sequence[float]) -> tuple[int, ...]:
+    """Whole numbers that a record can carry, whatever gateways tell."""
+    return tuple([int(min(one, COUNT_MOST)) for one in told])
 
 
 def _length(window: RequestWindow) -> float:

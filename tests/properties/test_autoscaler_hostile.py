@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from autoscaler.explain import explain_decision
@@ -111,6 +111,7 @@ def through_the_log(writer: EventWriter, data: object) -> object:
 
 
 @settings(max_examples=60, deadline=None)
+@example(seed=382)  # answers of ten seconds that are more than 2^63
 @given(seed=st.integers(0, 2**32))
 def test_nothing_that_is_told_breaks_anything(seed: int) -> None:
     """No error, no number out of bounds, and no record that another process could not read."""
