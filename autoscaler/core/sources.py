@@ -12,16 +12,26 @@ there to be read it is silent."""
 LEVEL_MOST = 1_000_000
 """Requests that one window may claim to run, or to wait: what is above is taken for a mistake of its writer."""
 
+SAME = 1e-6
+"""Seconds between two instants that are one: more than rounding, less than any clock of a log tells."""
+
 WINDOW_MOST = Seconds(86_400.0)
 """The longest window, and the latest deadline from now, that are believed."""
+
+
+UNTOLD_MOST = 8
+"""Stretches of time that are remembered of a source because it told nothing of them: the newest."""
+
+Stretch = tuple[float, float, float]
+"""Begin, end, and which part of a whole lies between them."""
 
 
 class Source:
     """The newest window of one gateway and revision, and the instants in it moved to the log's time."""
 
     __slots__ = (
-        "arrivals", "at", "deadline", "ended_at", "finishes", "gateway", "integral", "level", "oldest_at", "running",
-        "running_seconds", "started_at", "starts", "waiting",
+        "_untold", "arrivals", "at", "deadline", "ended_at", "finishes", "gateway", "integral", "level", "oldest_at",
+        "running", "running_seconds", "started_at", "starts", "waiting",
     )  # fmt: skip
 
     def __init__(self, window: RequestWindow, at: Instant) -> None:
@@ -29,6 +39,7 @@ class Source:
         self.gateway = window.gateway
         self.started_at = self.ended_at = window.started_at
         self.at = at
+        self._untold: list[tuple[float, float]] = [(at - WINDOW_MOST, at)]
         self.level = self.running = self.waiting = 0
         self.integral = self.running_seconds = 0.0
         self.arrivals = self.starts = self.finishes = 0
@@ -48,6 +59,30 @@ class Source:
         self.oldest_at = None if oldest is None else at - max(0.0, window.ended_at - oldest)
         self.deadline = None if deadline is None else at + min(max(0.0, deadline - window.ended_at), WINDOW_MOST)
         return rose
+
+    def stretches(self, at: Instant, length: float, bridged: float) -> list[Stretch]:
+        """Where in time lies what a window of so many seconds tells, that was appended at `at`: right before it, but
+        not where this source has told of already. A log that was slow, or away, takes what was said meanwhile all at
+        once, and that is no burst: the rest lies where nothing was told, the latest first. `bridged`: seconds before
+        the window that need no telling."""
+        start = at - length
+        if start - bridged > self.at + SAME:
+            self._untold.append((self.at, start - bridged))
+            del self._untold[:-UNTOLD_MOST]
+        if start > self.at - SAME or length < SAME:
+            return [(start, at, 1.0)]
+        found: list[Stretch] = [(self.at, at, (at - self.at) / length)] if at > self.at + SAME else []
+        back = self.at - start
+        while back > SAME and self._untold:
+            begin, end = self._untold.pop()
+            taken = min(back, end - begin)
+            found.append((end - taken, end, taken / length))
+            back -= taken
+            if end - taken > begin + SAME:
+                self._untold.append((begin, end - taken))
+        if back > SAME:
+            found.append((start, start + back, back / length))
+        return found
 
 
 def integrals(window: RequestWindow) -> tuple[float, float]:

@@ -2,9 +2,9 @@
 
 Rules of this file. Windows of several gateways add. A window with the same (source, revision, start) replaces the
 earlier one. Its place in time is the log's append time, so that a live run and a replay agree; lengths come from the
-gateway's own clock. Between two windows a gateway's last level stands, for at most `SILENCE` of what was read of the
-log; after that its requests are unknown (they count in no level, and every average is None), until it speaks or
-`Gateways` proves that they are over. What is idle keeps nothing.
+gateway's own clock, and no source tells of one instant twice. Between two windows a gateway's last level stands, for at
+most `SILENCE` of what was read of the log; after that its requests are unknown (they count in no level, and every
+average is None), until it speaks or `Gateways` proves that they are over. What is idle keeps nothing.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Windows:
         """Add to the rings what this window tells beyond the source's last one."""
         served, integral = integrals(window)
         arrivals, starts, finishes = window.arrivals, window.starts, window.finishes + window.failures
-        begin = window.started_at
+        begin, bridged = window.started_at, 0.0
         if window.started_at == was.started_at:
             integral, served = integral - was.integral, served - was.running_seconds
             arrivals, starts, finishes = arrivals - was.arrivals, starts - was.starts, finishes - was.finishes
@@ -169,32 +169,37 @@ class Windows:
             integral, served = integral * part, served * part
             begin = was.ended_at
         elif was.level:
-            self._bridge(was, window, at, world)
-        start = at - (window.ended_at - begin)
+            bridged = self._bridge(was, window, at, world)
+        stretches = was.stretches(at, window.ended_at - begin, bridged)
         if integral > 0.0:
-            self._add(start, at, integral)
+            for start, end, part in stretches:
+                self._add(start, end, integral * part)
         if integral > 0.0 or arrivals > 0 or window.now.running or window.now.waiting:
             self._active(at)
         self._fade(at)
         if arrivals > 0:
             self._arrivals += arrivals
-            self._come(start, at, arrivals)
+            for start, end, part in stretches:
+                self._come(start, end, arrivals * part)
         self._finishes += max(0, finishes)
         self._running_seconds += max(0.0, served)
-        self._turn(start, at, (served, starts, finishes))
+        for start, end, part in stretches:
+            self._turn(start, end, (served * part, starts * part, finishes * part))
 
-    def _bridge(self, was: Source, window: RequestWindow, at: Instant, world: World) -> None:
-        """Windows are missing between the last one and this: fill a short gap with the last level, note a long one."""
+    def _bridge(self, was: Source, window: RequestWindow, at: Instant, world: World) -> float:
+        """Windows are missing between the last one and this: fill a short gap with the last level, note a long one.
+        Returns its seconds."""
         start = at - (window.ended_at - window.started_at)
         gap = min(window.started_at - was.ended_at, start - was.at)
         if gap <= 0.0:
-            return
+            return 0.0
         if gap <= SILENCE:
             self._add(start - gap, start, gap * was.level)
             self._active(Instant(start))
         elif world.gateways.over(was.gateway, was.at, at) is None:
             begin = start - gap if self._hole is None else min(self._hole[0], start - gap)
             self._hole = (begin, start)
+        return gap
 
     def _add(self, start: float, end: float, amount: float) -> None:
         if self._stable is None or self._panic is None:
@@ -203,12 +208,12 @@ class Windows:
         self._stable.add(start, end, amount)
         self._panic.add(start, end, amount)
 
-    def _come(self, start: float, end: float, arrivals: int) -> None:
+    def _come(self, start: float, end: float, arrivals: float) -> None:
         if self._came is None:
             self._came = Ring(self._stable_span, STABLE_CELLS)
         self._came.add(start, end, arrivals)
 
-    def _turn(self, start: float, end: float, passed: tuple[float, int, int]) -> None:
+    def _turn(self, start: float, end: float, passed: tuple[float, float, float]) -> None:
         """Request-seconds that ran, requests that began and that ended."""
         if self._turnover is None:
             if self.level < LEAST:

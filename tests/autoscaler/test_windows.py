@@ -132,6 +132,43 @@ def test_zero_is_known_and_silence_is_not() -> None:
     assert (demand.running, demand.waiting) == (0, 0)
 
 
+@pytest.mark.parametrize("delay", [3.0, 14.0, 50.0])
+def test_what_a_slow_log_takes_at_once_is_no_burst(delay: float) -> None:
+    """Two in flight all along, and the log takes nothing for a while, then all of it within a tenth of a second: it is
+    two in flight, over a minute and over six seconds, and as many arrivals a second as there were."""
+    desk, told = Desk(), 0.0
+    for second in range(200):
+        away = 100 <= second < 99 + delay
+        told = 100 + delay + 0.001 * (second - 100) if away else max(told, second + 1.0)
+        desk.put(second, second + 1, running=2, arrivals=5, at=told)
+        if second + 1 >= 100 + delay:
+            demand = desk.at(told + 0.05)
+            assert demand.panic == pytest.approx(2.0, rel=0.05)
+            assert demand.stable == pytest.approx(2.0, rel=0.05)
+
+
+def test_the_first_that_a_slow_log_takes_is_no_burst_either() -> None:
+    """A source that was never heard before: one waited for fourteen seconds, and fourteen windows come at once."""
+    desk = Desk()
+    for second in range(14):
+        desk.put(second, second + 1, waiting=1, at=14 + second / 1000)
+    demand = desk.at(14.1)
+    assert demand.panic == pytest.approx(1.0, rel=0.02)
+    assert demand.waiting == 1
+
+
+@given(st.lists(st.floats(0.0, 2.5), min_size=30, max_size=90), st.integers(1, 9))
+def test_however_late_each_window_is_none_is_lost_or_counted_twice(late: list[float], level: int) -> None:
+    """What is in flight all along is its average, whenever the log takes what is said of it, in order."""
+    desk, told = Desk(stable=20.0, panic=5.0), 0.0
+    for second, more in enumerate(late):
+        told = max(told, second + 1 + more)
+        desk.put(second, second + 1, running=level, at=told)
+    demand = desk.at(told)
+    for average in (demand.stable, demand.panic):
+        assert average is None or average <= level * 1.05
+
+
 @pytest.mark.parametrize("span", [1.0, 2.0, 6.0])
 def test_a_window_that_is_late_makes_no_average_larger_than_what_ran(span: float) -> None:
     """The last level goes on, in an average over a second as in one over a minute."""
