@@ -98,8 +98,8 @@ class Behind:
         self._until = Instant(0.0)
 
     def took(self, at: Instant, now: Instant) -> None:
-        """A window that was appended at `at` is folded only now. Of those of one second the latest counts: edges are
-        folded ahead of the rest."""
+        """A window that was appended at `at` is folded only now. Of those of one second the one that was folded
+        latest after its append counts: edges are folded ahead of the rest."""
         seconds = now - at
         if seconds >= self._seconds or now >= self._until:
             self._seconds, self._until = Seconds(max(0.0, seconds)), Instant(now + BEHIND_FOR)

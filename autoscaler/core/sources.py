@@ -6,8 +6,8 @@ from events.types.requests import RequestWindow
 from events.units import Instant, Seconds
 
 SILENCE = Seconds(3.0)
-"""A gateway that has requests sends a window each second (design §4); after three missed ones that were not
-there to be read it is silent."""
+"""A gateway that has requests sends a window each second (design §4); after three that were not there to be
+read it is silent."""
 
 LEVEL_MOST = 1_000_000
 """Requests that one window may claim to run, or to wait: what is above is taken for a mistake of its writer."""
@@ -17,7 +17,6 @@ SAME = 1e-6
 
 WINDOW_MOST = Seconds(86_400.0)
 """The longest window, and the latest deadline from now, that are believed."""
-
 
 UNTOLD_MOST = 8
 """Stretches of time that are remembered of a source because it told nothing of them: the newest."""
@@ -100,17 +99,8 @@ class Levels:
     """
 
     __slots__ = (
-        "_panic_span",
-        "_stable_span",
-        "age",
-        "deadline",
-        "oldest",
-        "panic",
-        "running",
-        "silent",
-        "stable",
-        "waiting",
-    )
+        "_panic_span", "_stable_span", "age", "deadline", "oldest", "panic", "running", "silent", "stable", "waiting",
+    )  # fmt: skip
 
     def __init__(self, stable_span: Seconds, panic_span: Seconds) -> None:
         self._stable_span, self._panic_span = stable_span, panic_span

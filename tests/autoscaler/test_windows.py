@@ -158,8 +158,8 @@ def test_the_first_that_a_slow_log_takes_is_no_burst_either() -> None:
 
 
 @given(st.lists(st.floats(0.0, 2.5), min_size=30, max_size=90), st.integers(1, 9))
-def test_however_late_each_window_is_none_is_lost_or_counted_twice(late: list[float], level: int) -> None:
-    """What is in flight all along is its average, whenever the log takes what is said of it, in order."""
+def test_however_late_each_window_is_none_is_counted_twice(late: list[float], level: int) -> None:
+    """No average is more than what is in flight all along, whenever the log takes what is said of it, in order."""
     desk, told = Desk(stable=20.0, panic=5.0), 0.0
     for second, more in enumerate(late):
         told = max(told, second + 1 + more)
